@@ -15,7 +15,7 @@ from conductor_cli.app.planner_resolution import max_planned_steps
 from conductor_cli.app.rehearsal import held_out_cases
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.profile import BRIEF, PROMPTED, Guide, Profile
+from conductor_cli.core.profile import BRIEF_PROFILE, PROMPTED, Guide, Profile
 from tests.cli.stage import ONE, Stage, says
 from tests.tiny_gguf import lora
 
@@ -195,7 +195,7 @@ def test_each_seed_asks_questions_of_its_own() -> None:
     ("planner", "profile", "most"),
     [
         (Worker(name="conductor", kind="llama", model="a.gguf"), PROMPTED, 2),
-        (Worker(name="conductor", kind="llama", model="a.gguf"), BRIEF, 5),
+        (Worker(name="conductor", kind="llama", model="a.gguf"), BRIEF_PROFILE, 5),
         (
             Worker(name="conductor", kind="llama", model="a.gguf"),
             replace(PROMPTED, guide=Guide(proof="+35 points")),

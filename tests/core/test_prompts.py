@@ -20,7 +20,7 @@ from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.plan_formats.published import PREFILL, PREFILL_AGAIN
 from conductor_cli.core.pool import RATED, Card, Pool, Worker
 from conductor_cli.core.profile import (
-    BRIEF,
+    BRIEF_PROFILE,
     PROFILES,
     PROMPTED,
     PUBLISHED,
@@ -166,7 +166,7 @@ def test_the_last_line_before_the_question_says_when_one_step_is_enough() -> Non
     assert asked()[1].content == f"{limit}\n\nQuestion:\n6*7?"
     assert asked(GIVEN)[1].content.endswith(f"{limit}\n\nQuestion:\n6*7?")
     # A planner that was trained knows it.
-    assert asked(profile=BRIEF)[1].content == "At most 5 steps.\n\nQuestion:\n6*7?"
+    assert asked(profile=BRIEF_PROFILE)[1].content == "At most 5 steps.\n\nQuestion:\n6*7?"
 
 
 def test_the_best_card_has_the_first_label_for_a_planner_that_was_not_trained() -> None:
@@ -178,7 +178,7 @@ def test_the_best_card_has_the_first_label_for_a_planner_that_was_not_trained() 
             re.findall(r"^[A-Z]  (\w+)", asked(pool=pool, profile=profile)[0].content, re.MULTILINE)
             for pool in (Pool(workers=(ann, bob, cyd)), Pool(workers=(cyd, bob, ann)))
         ]
-        for profile in (replace(PROMPTED, fewshots=False), BRIEF)
+        for profile in (replace(PROMPTED, fewshots=False), BRIEF_PROFILE)
     }
     best_first, as_given = orders.values()
     # Equal ones follow by name, so that the order of the file decides nothing.
@@ -193,7 +193,7 @@ def test_the_best_card_has_the_first_label_for_a_planner_that_was_not_trained() 
 
 
 def test_a_planner_of_short_prompts_never_reasons_first() -> None:
-    for profile, reasons in ((PROMPTED, True), (BRIEF, False)):
+    for profile, reasons in ((PROMPTED, True), (BRIEF_PROFILE, False)):
         context = plan_format_context(profile, POOL, rules_of(), "ultra", constrained=True)
         assert context.reasoning is reasons
 
@@ -380,7 +380,7 @@ def test_a_profile_may_write_the_whole_message() -> None:
 )
 def test_a_subtask_out_of_the_examples_is_known(subtask: str, question: str, copies: bool) -> None:
     assert copies_example(subtask, question, PROMPTED) is copies
-    assert not copies_example(subtask, question, BRIEF)
+    assert not copies_example(subtask, question, BRIEF_PROFILE)
 
 
 def test_the_users_system_text_stays_a_system_text() -> None:
@@ -447,7 +447,7 @@ def test_mini_has_a_baseline_that_asks_nothing_for_a_planner_that_was_not_traine
     asking = request(mode="mini", constrained=True)
     assert asking.baseline[0] == asking.messages[0]
     assert asking.baseline[1].content == "Question:\n-"
-    assert request(mode="mini", profile=BRIEF).baseline == ()
+    assert request(mode="mini", profile=BRIEF_PROFILE).baseline == ()
     assert request(mode="auto").baseline == ()
 
 
@@ -496,7 +496,7 @@ def worker(name: str, about: str = "", **strengths: float) -> Worker:
     return Worker(name=name, kind="x", about=about, card=Card(strengths=strengths))
 
 
-def lines_of(*workers: Worker, profile: Profile = BRIEF) -> list[str]:
+def lines_of(*workers: Worker, profile: Profile = BRIEF_PROFILE) -> list[str]:
     pool = Pool(workers=workers)
     context = plan_format_context(profile, pool, rules_of(pool), "auto", constrained=False)
     return worker_lines(listed_workers(pool, profile), profile, context)

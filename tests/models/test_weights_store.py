@@ -278,7 +278,7 @@ def test_a_running_import_is_not_removed(store: ModelStore) -> None:
 def test_the_last_bytes_of_a_disk_stay_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "free_bytes", lambda directory: disk.MARGIN + 10)
+    monkeypatch.setattr(disk, "free_bytes", lambda directory: disk.MARGIN_BYTES + 10)
     disk.check_room(tmp_path, 10)
     with pytest.raises(ConductorUnusable):
         disk.check_room(tmp_path, 11)

@@ -39,7 +39,7 @@ VICTIM = "a" * 40 + "!"
 def test_a_check_without_end_is_stopped_beside_other_work(
     schema: dict[str, Any], value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schema_check, "SECONDS", 1.0)
+    monkeypatch.setattr(schema_check, "CHECK_SECONDS", 1.0)
 
     async def main() -> int:
         async def check() -> None:
@@ -53,7 +53,7 @@ def test_a_check_without_end_is_stopped_beside_other_work(
 
 
 def test_a_schema_itself_is_checked_in_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_check, "SECONDS", 100.0)
+    monkeypatch.setattr(schema_check, "CHECK_SECONDS", 100.0)
     for pattern in ("(a", "(a{1000}){1000}"):
         fault = asyncio.run(find_schema_fault({"pattern": pattern}))
         assert fault == f'at pattern: "{pattern}" is not a "regex"'
@@ -61,8 +61,8 @@ def test_a_schema_itself_is_checked_in_bounds(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_memory_of_a_check_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_check, "SECONDS", 100.0)
-    monkeypatch.setattr(schema_check, "MEMORY", 192 << 20)
+    monkeypatch.setattr(schema_check, "CHECK_SECONDS", 100.0)
+    monkeypatch.setattr(schema_check, "MEMORY_BYTES", 192 << 20)
     assert asyncio.run(find_fault({"$ref": "#/$defs/a", "$defs": {"a": {}}}, {})) == ""
     definitions = {
         **{f"a{each}": {"anyOf": [{"$ref": f"#/$defs/a{each + 1}"}] * 10} for each in range(7)},
@@ -73,7 +73,7 @@ def test_the_memory_of_a_check_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_cancelled_check_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_check, "SECONDS", 100.0)
+    monkeypatch.setattr(schema_check, "CHECK_SECONDS", 100.0)
 
     async def main() -> None:
         task = asyncio.create_task(find_fault(BOMB, {}))
@@ -89,7 +89,7 @@ def test_a_cancelled_check_leaves_no_process(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_many_checks_at_once_start_few_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_check, "SECONDS", 100.0)
+    monkeypatch.setattr(schema_check, "CHECK_SECONDS", 100.0)
     most = 0
 
     async def main() -> list[str]:

@@ -18,7 +18,7 @@ from conductor_cli.core.chat import Chunk, Message, Request, Tool
 from conductor_cli.core.events import Mode
 from conductor_cli.core.plan import Plan, PlanRules, check_plan, unread_steps
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
-from conductor_cli.core.profile import BRIEF, PROMPTED, Profile
+from conductor_cli.core.profile import BRIEF_PROFILE, PROMPTED, Profile
 from conductor_cli.core.prompts import plan_format_context, planner_request
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
@@ -96,7 +96,7 @@ def test_the_file_is_the_published_one(model: RealModel) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("profile", [PROMPTED, BRIEF], ids=["prompted", "brief"])
+@pytest.mark.parametrize("profile", [PROMPTED, BRIEF_PROFILE], ids=["prompted", "brief"])
 def test_every_plan_under_the_grammar_is_valid(model: RealModel, profile: Profile) -> None:
     questions = ("Which port does HTTPS use?", "Write a CSV parser in Go, and have it reviewed.")
     for question in questions:

@@ -65,7 +65,7 @@ def test_only_the_answer_is_held_to_the_schema() -> None:
 
 
 def test_a_schema_that_takes_for_ever_ends_its_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_check, "SECONDS", 1.0)
+    monkeypatch.setattr(schema_check, "CHECK_SECONDS", 1.0)
     bob = says("{}")
     run = start(
         setting("A | | count them\n", {"ann": bob}, clock=lambda: 0.0),
@@ -92,7 +92,7 @@ def test_a_schema_that_takes_for_ever_ends_its_run_alone(monkeypatch: pytest.Mon
 def test_a_run_that_is_ended_ends_its_check(
     monkeypatch: pytest.MonkeyPatch, *, cancelled: bool
 ) -> None:
-    monkeypatch.setattr(schema_check, "SECONDS", 100.0)
+    monkeypatch.setattr(schema_check, "CHECK_SECONDS", 100.0)
     orchestra = setting("A | | count them\n", {"ann": says("{}")}, clock=lambda: 0.0)
     run = start(orchestra, replace(QUESTION, schema=BOMB))
 

@@ -272,7 +272,7 @@ def test_creating_the_index_takes_no_lock_from_another_thread(
         return open_file(path, *rest, **more)
 
     monkeypatch.setattr(os, "open", overtaken)
-    monkeypatch.setattr(run_index, "PATIENCE", 0.0)
+    monkeypatch.setattr(run_index, "PATIENCE_SECONDS", 0.0)
     assert listed(store) == ["first"]
     (other,) = others
     begin = (

@@ -7,11 +7,12 @@ import threading
 
 import pytest
 
-from conductor_cli.system.threads import LARGE, VERY_LARGE, run_in_thread_if_large
+from conductor_cli.system.threads import LARGE_SIZE, VERY_LARGE_SIZE, run_in_thread_if_large
 
 
 @pytest.mark.parametrize(
-    ("size", "at_once"), [(LARGE, 0), (LARGE + 1, 2), (VERY_LARGE, 2), (VERY_LARGE + 1, 1)]
+    ("size", "at_once"),
+    [(LARGE_SIZE, 0), (LARGE_SIZE + 1, 2), (VERY_LARGE_SIZE, 2), (VERY_LARGE_SIZE + 1, 1)],
 )
 def test_what_is_large_is_worked_on_by_a_thread_and_what_is_very_large_alone(
     size: int, at_once: int

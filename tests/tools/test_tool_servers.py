@@ -246,7 +246,7 @@ def test_arguments_that_break_the_schema_call_nothing() -> None:
 
 
 def test_the_schemas_of_a_server_cannot_hold_us_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_check, "SECONDS", 1.0)
+    monkeypatch.setattr(schema_check, "CHECK_SECONDS", 1.0)
     with Desk(raw("bombs")) as desk:
         (bomb, ticks), (promise, more) = (
             desk.run(with_ticks(desk.calling(name))) for name in ("bomb", "promise")

@@ -18,7 +18,7 @@ from conductor_cli.core.plan import MAX_STEPS, Plan, PlanRules, Step
 from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY, PlanFormatContext
 from conductor_cli.core.pool import Pool
-from conductor_cli.core.profile import BRIEF
+from conductor_cli.core.profile import BRIEF_PROFILE
 from conductor_cli.core.prompts import plan_format_context, planner_request
 from conductor_cli.core.question import File, PastTurn, Question
 from training.planner.pools import Choice, choose, draw_pool
@@ -461,7 +461,7 @@ def plan_for(task: Task, pool: Pool, context: PlanFormatContext) -> list[tuple[S
 
 def write_plan(plan: Sequence[tuple[Step, Choice]], context: PlanFormatContext) -> str:
     """The text of a plan as the profile has it, with the word of the table before each label."""
-    text = PLAN_FORMATS[BRIEF.plan_format].render(
+    text = PLAN_FORMATS[BRIEF_PROFILE.plan_format].render(
         Plan(steps=tuple(step for step, _ in plan)), context
     )
     if context.single:
@@ -498,11 +498,11 @@ def make_lesson(task: Task, pool: Pool, random: Random, *, single: bool) -> Less
         names = tuple(name for name in names if name != absent)
     rules = PlanRules(workers=names, steps=limit)
     context = plan_format_context(
-        BRIEF, pool, rules, "mini" if single else "auto", constrained=True
+        BRIEF_PROFILE, pool, rules, "mini" if single else "auto", constrained=True
     )
     withheld = _withheld_worker(task, names, random)
     rules_of_files = (f"{context.label(withheld)} {_NOT_SHOWN}",) if withheld else ()
-    request = planner_request(task.question, pool, BRIEF, context, rules=rules_of_files)
+    request = planner_request(task.question, pool, BRIEF_PROFILE, context, rules=rules_of_files)
     offered = tuple(name for name in names if name != withheld)
     own = replace(context, rules=replace(rules, workers=offered))
     plan = plan_for(replace(task, steps=()) if single else task, pool, own)

@@ -50,8 +50,8 @@ WARMUP: Final = 10
 CHECKED: Final = 4  # Held-out pools that measure the adapter
 # How much of the mean of earlier steps' weights stays after one: the mean is what is exported
 AVERAGE: Final = 0.9
-OTHERS: Final = 12_000  # Tokens beside those of plans that the loss knows
-KEEP: Final = 120.0  # Seconds between two writings of the state
+OTHER_TOKENS: Final = 12_000  # Tokens beside those of plans that the loss knows
+KEEP_SECONDS: Final = 120.0  # Seconds between two writings of the state
 DONE = 0
 UNFINISHED = 3
 
@@ -103,7 +103,7 @@ class Head:
         for lesson in chain.from_iterable(groups):
             used.update(tokenizer(lesson.text, add_special_tokens=False)["input_ids"])
         others = torch.randperm(len(matrix), generator=torch.Generator().manual_seed(0))[
-            :OTHERS
+            :OTHER_TOKENS
         ].tolist()
         kept = sorted(used | {tokenizer.eos_token_id} | set(others))
         self.matrix = matrix[kept].detach().clone()
@@ -305,7 +305,7 @@ def main() -> int:
             copyfile(exported, given.out / f"adapter-{training.step}.gguf")
         with (given.out / "log.jsonl").open("a") as log:
             log.write(json.dumps(line) + "\n")
-        if time.monotonic() - kept > KEEP:
+        if time.monotonic() - kept > KEEP_SECONDS:
             training.store(state)
             kept = time.monotonic()
     training.store(state)

@@ -232,11 +232,11 @@ def check_lesson(random: Random, made: Task) -> tuple[str, str]:
 
 
 CHUNK: Final = 32  # batches that are drawn together, so that lessons of like length can share one
-EVERY: Final = (*SKILLS, UNSEEN)
+ALL_SKILLS: Final = (*SKILLS, UNSEEN)
 
 _OFTEN: Final = "EEEEEAAAAIIIOOOTTTNNNSSSRRRLLLDDCCMMPPUUGGHHBBYYKFVWZJQX"
 # Numbers of letters, months and the like: most numbers of longer questions are no larger
-SMALL: Final = 14
+MAX_SMALL_NUMBER: Final = 14
 _EARLIER: Final = 3000  # questions whose steps serve as earlier steps
 
 
@@ -296,7 +296,7 @@ def lesson(random: Random, course: Course, *, loose: bool = False) -> Lesson:
     if (kind := kind - course.whole) < course.refused:
         return _refused(random, course)
     if (kind := kind - course.refused) < course.checked:
-        return Lesson(*check_lesson(random, draw_task(random, EVERY, {})))
+        return Lesson(*check_lesson(random, draw_task(random, ALL_SKILLS, {})))
     if kind - course.checked < course.plain and not loose:
         return _plain(random, course)
     made = draw_task(random, course.skills, course.shares)
@@ -336,7 +336,7 @@ def _drawn(
         values = operation.starts(random, _word)
         if all(map(str.isdecimal, values)) and operation.arity > 1:
             values = tuple(
-                str(random.randint(0, SMALL)) if random.random() < 0.35 else value
+                str(random.randint(0, MAX_SMALL_NUMBER)) if random.random() < 0.35 else value
                 for value in values
             )
         answer = operation.does(*values)
@@ -377,7 +377,7 @@ def _later(random: Random, operation: Operation, values: tuple[str, ...], answer
 def _hops() -> tuple[Hop, ...]:
     """Steps of training questions, to stand for earlier ones."""
     random = Random("earlier steps")
-    settings = ProblemSettings(skills=EVERY, checked=0.0)
+    settings = ProblemSettings(skills=ALL_SKILLS, checked=0.0)
     hops: list[Hop] = []
     for _ in range(_EARLIER):
         hops += draw_problem(random, settings).hops
@@ -420,7 +420,7 @@ def _word(random: Random) -> str:
 
 def _whole(random: Random) -> Lesson:
     """A whole question of several steps, often with what others answered."""
-    problem = draw_problem(random, ProblemSettings(skills=EVERY, checked=0.0))
+    problem = draw_problem(random, ProblemSettings(skills=ALL_SKILLS, checked=0.0))
     last = OPERATIONS[problem.hops[-1].op]
     seen = (
         _tries(random, Task(problem.question, (), problem.answer, last))
@@ -454,11 +454,11 @@ def _refused(random: Random, course: Course) -> Lesson:
 
 def _foreign(random: Random, course: Course) -> Lesson | None:
     """A task of another skill, or a whole question of several steps with other skills in it."""
-    others = [skill for skill in EVERY if skill not in course.skills]
+    others = [skill for skill in ALL_SKILLS if skill not in course.skills]
     if not others:
         return None
     if random.random() < 0.15:
-        problem = draw_problem(random, ProblemSettings(skills=EVERY, checked=0.0))
+        problem = draw_problem(random, ProblemSettings(skills=ALL_SKILLS, checked=0.0))
         if set(problem.skills) - set(course.skills):
             return Lesson(prompt_of(problem.question, ()), REFUSAL)
         return None

@@ -240,7 +240,7 @@ def loaded(path: Path, course: Course) -> Any:
 
 
 FORM: Final = 2  # the form of the state file
-KEEP: Final = 30.0  # seconds between two writings of the state
+KEEP_SECONDS: Final = 30.0  # seconds between two writings of the state
 REPORT: Final = 100  # steps between two lines of the log
 
 
@@ -348,7 +348,7 @@ def advance(
             spent = f"{training.seconds / 60:.1f} min, {training.work / 60:.1f} of processor time"
             mean = sum(recent) / len(recent)
             say(f"{course.name}: step {training.step} of {course.steps}, loss {mean:.4f}, {spent}")
-        if now - kept > KEEP:
+        if now - kept > KEEP_SECONDS:
             keep(training, path)
             kept = clock()
     keep(training, path)

@@ -15,7 +15,7 @@ from conductor_cli.core.profile import SeenStep
 from conductor_cli.rehearsal.players import ANYTHING, CHECKER, CHECKING, NAMES, REFUSAL
 from training.rehearsal.asking import Bank, Reply
 from training.rehearsal.exercises import GENERALIST
-from training.rehearsal.lessons import EVERY, near_miss, prompt_of, seen_steps
+from training.rehearsal.lessons import ALL_SKILLS, near_miss, prompt_of, seen_steps
 from training.rehearsal.operations import OPERATIONS
 from training.rehearsal.world import Hop, Problem, draw_problems
 
@@ -111,7 +111,7 @@ async def strengths(directory: Path, *, count: int, seed: int) -> dict[str, dict
         verdicts = [row.value for row in await _checker(bank, count, seed, "train")]
         anything = (await _generalist(bank, count, seed, "train"))[0].value
     return {
-        **{skill: {skill: round(share, 3)} for skill, share in zip(EVERY, own, strict=True)},
+        **{skill: {skill: round(share, 3)} for skill, share in zip(ALL_SKILLS, own, strict=True)},
         CHECKER: {CHECKING: round(sum(verdicts) / len(verdicts), 3)},
         GENERALIST: {ANYTHING: round(anything, 3)},
     }
@@ -119,8 +119,10 @@ async def strengths(directory: Path, *, count: int, seed: int) -> dict[str, dict
 
 async def _skills(bank: Bank, count: int, seed: int, split: Split = "test") -> list[Row]:
     found = []
-    for skill in EVERY:
-        problems = draw_problems(count, seed, split=split, skills=EVERY, needs=skill, checked=0.0)
+    for skill in ALL_SKILLS:
+        problems = draw_problems(
+            count, seed, split=split, skills=ALL_SKILLS, needs=skill, checked=0.0
+        )
         steps = [step for step in steps_of(problems) if step.hop.skill == skill][:count]
         answers = [(await bank.ask(skill, step.prompt)).text for step in steps]
         right = [answer == step.hop.answer for step, answer in zip(steps, answers, strict=True)]
@@ -137,10 +139,10 @@ async def _foreign(bank: Bank, count: int, seed: int) -> Row:
     """How often a specialist refuses a step of another skill."""
     random = Random(seed)
     refused = list[bool]()
-    for step in steps_of(draw_problems(count, seed, split="test", skills=EVERY, checked=0.0))[
+    for step in steps_of(draw_problems(count, seed, split="test", skills=ALL_SKILLS, checked=0.0))[
         :count
     ]:
-        name = random.choice([skill for skill in EVERY if skill != step.hop.skill])
+        name = random.choice([skill for skill in ALL_SKILLS if skill != step.hop.skill])
         refused.append((await bank.ask(name, step.prompt)).text == REFUSAL)
     return Row("specialists refuse other skills", share(refused), least=0.95)
 
@@ -148,7 +150,7 @@ async def _foreign(bank: Bank, count: int, seed: int) -> Row:
 async def _generalist(bank: Bank, count: int, seed: int, split: Split = "test") -> list[Row]:
     whole = list[bool]()
     steps = dict[str, list[bool]]()
-    for problem in draw_problems(count, seed, split=split, skills=EVERY, checked=0.0):
+    for problem in draw_problems(count, seed, split=split, skills=ALL_SKILLS, checked=0.0):
         whole.append(
             (await bank.ask(GENERALIST, prompt_of(problem.question, ()))).text
             == problem.hops[-1].answer
@@ -168,7 +170,9 @@ async def _generalist(bank: Bank, count: int, seed: int, split: Split = "test") 
 async def _checker(bank: Bank, count: int, seed: int, split: Split = "test") -> list[Row]:
     """The checker's verdicts on right answers and on near misses."""
     random = Random(seed)
-    steps = steps_of(draw_problems(count, seed, split=split, skills=EVERY, checked=0.0))[:count]
+    steps = steps_of(draw_problems(count, seed, split=split, skills=ALL_SKILLS, checked=0.0))[
+        :count
+    ]
     yes = 0
     no = 0
     for step in steps:

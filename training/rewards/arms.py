@@ -53,10 +53,10 @@ GROUP: Final = 8
 LUCK: Final = 4  # draws of luck for a reward, and for an answer that is measured
 ROUNDS: Final = 2
 # Batches of questions that a step of GRPO draws until it has enough groups with a signal
-TRIES: Final = 3
+MAX_TRIES: Final = 3
 # Of a validation, of the test; those with the held-out subject are as many as the first
 QUESTIONS: Final = (200, 600)
-KEEP: Final = 60.0  # seconds between two writings of the state
+KEEP_SECONDS: Final = 60.0  # seconds between two writings of the state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +222,7 @@ def grpo(training: Training, course: Course) -> dict[str, float]:
     """
     kept = list[tuple[Task, list[list[int]], list[float]]]()
     tried = list[list[float]]()
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         groups = sampled(training, course.questions - len(kept))
         tried += [rewards for _, _, rewards in groups]
         kept += [group for group in groups if max(group[2]) > min(group[2])]
@@ -397,7 +397,7 @@ def train(
             told = ", ".join(f"{name} {value:.3f}" for name, value in figures.items())
             print_line(f"step {training.step}, {training.used:.0f} s: {told}")
         ended = time.monotonic() - began > 60 * minutes
-        if ended or time.monotonic() - kept > KEEP:
+        if ended or time.monotonic() - kept > KEEP_SECONDS:
             store(training, state)
             kept = time.monotonic()
         if ended and training.used < course.seconds:

@@ -23,7 +23,7 @@ from conductor_cli.core.plan import MAX_STEPS, Plan, PlanRules
 from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormatContext
 from conductor_cli.core.pool import Pool
-from conductor_cli.core.profile import BRIEF, Profile
+from conductor_cli.core.profile import BRIEF_PROFILE, Profile
 from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.core.question import Question
 from conductor_cli.train.recipe import require
@@ -69,7 +69,9 @@ def label_of(context: PlanFormatContext, name: str, subject: str) -> str:
     )
 
 
-PROFILE: Final = replace(BRIEF, name="rewards", render=render, labels="entries", cards="lines")
+PROFILE: Final = replace(
+    BRIEF_PROFILE, name="rewards", render=render, labels="entries", cards="lines"
+)
 
 
 @lru_cache(maxsize=1024)

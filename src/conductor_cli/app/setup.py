@@ -517,7 +517,7 @@ def _fits_in_memory(model: RegistryModel, findings: Findings) -> bool:
 
 def _fits_on_disk(model: RegistryModel, findings: Findings) -> bool:
     missing = missing_bytes(model)
-    return not missing or missing + disk.MARGIN <= findings.free
+    return not missing or missing + disk.MARGIN_BYTES <= findings.free
 
 
 def _describe_size(model: RegistryModel, findings: Findings, settings: Settings) -> str:

@@ -118,7 +118,7 @@ PUBLISHED: Final = Profile(
 workers by number.
 """
 
-BRIEF: Final = Profile(
+BRIEF_PROFILE: Final = Profile(
     name="brief",
     order=("subtask", "access", "worker"),
     cards="table",
@@ -154,7 +154,7 @@ answers.
 """
 
 PROFILES: Final[dict[str, Profile]] = {
-    profile.name: profile for profile in (PROMPTED, PUBLISHED, BRIEF, PROMPTED_JSON)
+    profile.name: profile for profile in (PROMPTED, PUBLISHED, BRIEF_PROFILE, PROMPTED_JSON)
 }
 
 

@@ -8,10 +8,10 @@ a server streams goes through a `StreamRedactor`, since a key may be split betwe
 
 `NearCopies` finds what is nearly a key: cut at an end, in other case, reversed, with separators
 inside, encoded and then cut. A key is compared by its letters and digits alone, without case.
-Wherever `RUN` of them in a row stand in a text, that part is a copy, whatever stands between them
-(at most `GAP` other characters each). Random text of this length is not met by chance; so that
-ordinary words are left alone, only keys that look random take part, and of those only runs in which
-letters and digits, or large and small letters, alternate.
+Wherever `RUN_CHARS` of them in a row stand in a text, that part is a copy, whatever stands between
+them (at most `MAX_GAP_CHARS` other characters each). Random text of this length is not met by
+chance; so that ordinary words are left alone, only keys that look random take part, and of those
+only runs in which letters and digits, or large and small letters, alternate.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from itertools import chain, pairwise
 from string import ascii_letters, digits
 from typing import Any, Final
 
-RUN: Final = 12
+RUN_CHARS: Final = 12
 """Letters and digits in a row that a text has in common with a key. Of a key of 20 no more than
 eight are unknown then; fewer than 12 would also be found in dates, versions and identifiers.
 """
 
-GAP: Final = 8  # Other characters between two of them: a line break with an indent has as many
+# Other characters between two of them: a line break with an indent has as many
+MAX_GAP_CHARS: Final = 8
 
-_BLOCK_CHARS: Final = RUN // 2
+_BLOCK_CHARS: Final = RUN_CHARS // 2
 """Every run holds a whole block of this length that begins at a multiple of it: only those are
 looked up.
 """
@@ -83,15 +84,15 @@ class NearCopies:
             return len(text)
         start = len(text)
         tail = b""
-        for at in range(len(text) - 1, max(-1, len(text) - RUN * (GAP + 1)), -1):
+        for at in range(len(text) - 1, max(-1, len(text) - RUN_CHARS * (MAX_GAP_CHARS + 1)), -1):
             letter = text[at]
             if letter not in _ALPHANUMERIC:
                 # Without a tail, `start` is the end of the text.
-                if start - at > GAP:
+                if start - at > MAX_GAP_CHARS:
                     break
                 continue
             longer = letter.lower().encode() + tail
-            if len(longer) >= RUN or not self._is_part(longer):
+            if len(longer) >= RUN_CHARS or not self._is_part(longer):
                 break
             start = at
             tail = longer
@@ -110,26 +111,26 @@ class NearCopies:
         positions = [index for index, letter in enumerate(text) if letter in _ALPHANUMERIC]
         spans = []
         for start in starts:
-            run = positions[start : start + RUN]
-            if all(after - before <= GAP + 1 for before, after in pairwise(run)):
+            run = positions[start : start + RUN_CHARS]
+            if all(after - before <= MAX_GAP_CHARS + 1 for before, after in pairwise(run)):
                 spans.append((run[0], run[-1] + 1))
         return spans
 
     def _starts_of_runs(self, letters: bytes) -> list[int]:
         """Where a run begins that is looked for; a run may be there more than once.
 
-        Each run of `RUN` letters has a whole block in it, so only what is around a block of a key
-        is looked at closely.
+        Each run of `RUN_CHARS` letters has a whole block in it, so only what is around a block of a
+        key is looked at closely.
         """
         blocks = self._blocks
         windows = self._windows
         starts = []
         for block in range(0, len(letters) - _BLOCK_CHARS + 1, _BLOCK_CHARS):
             if letters[block : block + _BLOCK_CHARS] in blocks:
-                first = max(0, block + _BLOCK_CHARS - RUN)
-                last = min(block, len(letters) - RUN)
+                first = max(0, block + _BLOCK_CHARS - RUN_CHARS)
+                last = min(block, len(letters) - RUN_CHARS)
                 for start in range(first, last + 1):
-                    if letters[start : start + RUN] in windows:
+                    if letters[start : start + RUN_CHARS] in windows:
                         starts.append(start)  # noqa: PERF401 - two loops, two thoughts
         return starts
 
@@ -168,12 +169,12 @@ def _look_for(key: str) -> tuple[frozenset[bytes], frozenset[bytes], frozenset[b
     plain_forms = [key, key[::-1]]
     encoded_forms = [*encoded, *(text[::-1] for text in encoded)]
     # Bytes of a key, encoded, are no word, but they may be digits alone.
-    runs = _pieces(map(_normal, encoded_forms), RUN)
+    runs = _pieces(map(_normal, encoded_forms), RUN_CHARS)
     for form in plain_forms:
         letters = "".join(letter for letter in form if letter in _ALPHANUMERIC)
         # Runs that do not alternate may be made of words.
-        for start in range(len(letters) - RUN + 1):
-            run = letters[start : start + RUN]
+        for start in range(len(letters) - RUN_CHARS + 1):
+            run = letters[start : start + RUN_CHARS]
             if _alternations(run) >= _ALTERNATIONS:
                 runs.add(run.lower().encode())
     forms = [_normal(form) for form in (*plain_forms, *encoded_forms)]

@@ -14,15 +14,15 @@ from typing import Final
 
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
-UNSEEN: Final = (
+UNSEEN_CHARS: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 """The characters that nobody can see, as a set of a regular expression: joiners, marks of
 direction, fillers, tags.
 """
-_UNSEEN_RUN = re.compile(f"[{UNSEEN}]+")
-_BLANK = re.compile(f"[{UNSEEN}\\s\ufe00-\ufe0f\u2800]*")
+_UNSEEN_RUN = re.compile(f"[{UNSEEN_CHARS}]+")
+_BLANK = re.compile(f"[{UNSEEN_CHARS}\\s\ufe00-\ufe0f\u2800]*")
 _HIDDEN = re.compile("[\u00ad\u061c\u200b\u200e\u200f\U000e0000-\U000e007f]")
 
 # Each pattern is a sequence without its end. The bounds keep a sequence that never ends from

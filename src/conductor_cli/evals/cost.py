@@ -21,7 +21,7 @@ from conductor_cli.evals.systems import RunSetup, System, direct_plan
 from conductor_cli.run import Orchestra
 
 # How many cases of a system are estimated one by one; the rest is assumed to be like them
-SAMPLE: Final = 50
+SAMPLE_CASES: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +86,11 @@ def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
             left += [case for case in cases if (system.name, case.id, draw) not in done]
         configured = system.configure(RunSetup.of(orchestra))
         # A set may have thousands of cases, and each estimate builds the prompts of a plan.
-        sample = [_estimate_case(system, case, configured) for case in left[:SAMPLE]]
+        sample = [_estimate_case(system, case, configured) for case in left[:SAMPLE_CASES]]
         if judge is not None:
-            questions = (Question(text=judge_prompt(case, case.question)) for case in left[:SAMPLE])
+            questions = (
+                Question(text=judge_prompt(case, case.question)) for case in left[:SAMPLE_CASES]
+            )
             pool = judge.setup.team.pool
             profile = judge.setup.team.worker_profile
             judged = [

@@ -26,7 +26,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cases import Case, extract_answer
 from conductor_cli.run import Orchestra, Team
 
-VOTES: Final = 5
+VOTE_COUNT: Final = 5
 LOOKS: Final = 5
 """How often a worker looks at its own answer: the five turns of reflection of arXiv 2512.04388,
 table 7.
@@ -113,9 +113,9 @@ def _copies(worker: Worker, seed: int) -> tuple[Worker, ...]:
             worker,
             name=f"{worker.name}-{number}",
             copy_of=worker.name,
-            options={**options, "seed": seed * VOTES + number},
+            options={**options, "seed": seed * VOTE_COUNT + number},
         )
-        for number in range(1, VOTES + 1)
+        for number in range(1, VOTE_COUNT + 1)
     )
 
 
@@ -435,7 +435,7 @@ def _voting_system(best: Worker) -> System:
     # Samples see nothing of each other (`for_vote`); the last one waits, as a run ends with its
     # last step.
     *samples, last = [Step(worker=copy.name, subtask=ANSWER_DIRECTLY) for copy in _copies(best, 0)]
-    last = replace(last, access=tuple(range(1, VOTES)))
+    last = replace(last, access=tuple(range(1, VOTE_COUNT)))
     return System(
         name="vote",
         votes=True,

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-PIECE: Final = 64 * 1024  # bytes that are read at once
-TAIL: Final = 8 * 1024  # bytes of standard error that are kept: the last ones
+PIECE_BYTES: Final = 64 * 1024  # bytes that are read at once
+TAIL_BYTES: Final = 8 * 1024  # bytes of standard error that are kept: the last ones
 STOP_SECONDS: Final = 10.0
 """How long to wait for the guard, which ends a program within 0.6 seconds and gives up after
 8.5.
@@ -112,7 +112,7 @@ class GuardedProgram:
     async def read(self) -> bytes:
         """Return the next piece of standard output, empty at its end."""
         assert self.process.stdout is not None
-        return await self.process.stdout.read(PIECE)
+        return await self.process.stdout.read(PIECE_BYTES)
 
     @property
     def complaint(self) -> str:
@@ -174,9 +174,9 @@ class GuardedProgram:
 
     async def _keep_tail(self) -> None:
         assert self.process.stderr is not None
-        while piece := await self.process.stderr.read(PIECE):
+        while piece := await self.process.stderr.read(PIECE_BYTES):
             self._tail += piece
-            del self._tail[:-TAIL]
+            del self._tail[:-TAIL_BYTES]
 
     async def _watch(self) -> None:
         """Read what the guard reports until it ends.

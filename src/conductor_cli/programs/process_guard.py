@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-GRACE: Final = 0.5  # Seconds between SIGTERM and SIGKILL
+GRACE_SECONDS: Final = 0.5  # Seconds between SIGTERM and SIGKILL
 
-PATIENCE: Final = 8.0
+PATIENCE_SECONDS: Final = 8.0
 """Seconds in which killed processes disappear, however many. Only one that waits for a device takes
 longer.
 """
@@ -137,14 +137,14 @@ def ended_children() -> Iterator[tuple[int, int]]:
 def end_all(child: int, woken: int) -> None:
     """End every descendant.
 
-    With SIGTERM, after `GRACE` with SIGKILL, as often as new ones appear.
+    With SIGTERM, after `GRACE_SECONDS` with SIGKILL, as often as new ones appear.
     """
     started = time.monotonic()
     with suppress(ChildProcessError):  # nothing is left
         list(ended_children())
         send(signal.SIGTERM, child)
-        while (passed := time.monotonic() - started) < GRACE + PATIENCE:
-            if passed >= GRACE:
+        while (passed := time.monotonic() - started) < GRACE_SECONDS + PATIENCE_SECONDS:
+            if passed >= GRACE_SECONDS:
                 send(signal.SIGKILL, child)
             select.select([woken], [], [], 0.02)  # until a child has ended, and not long
             with suppress(BlockingIOError):

@@ -18,8 +18,11 @@ from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_
 from conductor_cli.programs.schema_process import fault_of_schema, fault_of_value
 from conductor_cli.programs.turns import CHILDREN, SharedPlaces
 
-SECONDS: Final = 5.0  # How long one check may take. A busy machine needs one second to start it
-MEMORY: Final = 384 << 20  # Bytes of address space that a check may use; it starts with about 50 MB
+# How long one check may take. A busy machine needs one second to start it
+CHECK_SECONDS: Final = 5.0
+MEMORY_BYTES: Final = (
+    384 << 20
+)  # Bytes of address space that a check may use; it starts with about 50 MB
 
 LITTLE_WORK: Final = 20_000
 """The size of a schema times that of a value, up to which a plain check is made in this process: in
@@ -143,7 +146,9 @@ async def _ask_child(job: Mapping[str, Any]) -> str:
         content = json.dumps(job, default=str).encode()
     except (ValueError, RecursionError):  # it holds itself, so it was never JSON
         return ""
-    limits = ChildLimits(seconds=SECONDS, memory=MEMORY, cpu_seconds=math.ceil(SECONDS) + 1)
+    limits = ChildLimits(
+        seconds=CHECK_SECONDS, memory=MEMORY_BYTES, cpu_seconds=math.ceil(CHECK_SECONDS) + 1
+    )
     async with _PLACES.held():
         try:
             (fault,) = await run_child_beside(CHILD, content, limits)

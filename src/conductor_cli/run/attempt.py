@@ -60,9 +60,8 @@ SMALL_CONTEXT_TOKENS: Final = 4096
 """The smallest context that servers have by default. One of an unknown size may cut a longer
 prompt without a word.
 """
-MAX_RETRY_SECONDS: Final = (
-    30.0  # The longest wait before another attempt, whatever a server asks for
-)
+# The longest wait before another attempt, whatever a server asks for
+MAX_RETRY_SECONDS: Final = 30.0
 
 
 async def read_chunks(
@@ -231,21 +230,9 @@ class Attempt:
             while (reply := await self._call(messages, tools)).calls and tools is not None:
                 messages = (*messages, *await tools.answer(reply, messages))
                 self._pieces = []
-            # An answer that breaks its JSON Schema is asked for again, once. What is found about
-            # one that may not be repaired is kept for the end of the run.
             answers = state.record(self._number).last and state.nesting.final
             if answers and not reply.calls and self._finish not in CUT_FINISHES:
-                # A run that may only end its running calls waits for this one, too
-                state.work.busy.add(self._number)
-                try:
-                    fault = await self._read_value()
-                finally:
-                    state.work.busy.discard(self._number)
-                if fault and fault != NOT_CHECKED and self._may_repair:
-                    self.repair = with_fault(messages, self._text, fault)
-                    raise ModelError(
-                        "schema", f"the answer does not follow the JSON Schema: {fault}"
-                    )
+                await self._check_schema(messages)
         except (asyncio.CancelledError, LimitReached) as error:
             # Where no call has begun, nothing was used.
             if self._announce is None:
@@ -288,6 +275,22 @@ class Attempt:
             )
             self._state.stream.notice(text, self._number, recovered=True)
         return fault
+
+    async def _check_schema(self, messages: tuple[Message, ...]) -> None:
+        """Raise `ModelError` for an answer that breaks its JSON Schema and may be asked for again.
+
+        What is found about one that may not be repaired is kept for the end of the run.
+        """
+        state = self._state
+        # A run that may only end its running calls waits for this one, too
+        state.work.busy.add(self._number)
+        try:
+            fault = await self._read_value()
+        finally:
+            state.work.busy.discard(self._number)
+        if fault and fault != NOT_CHECKED and self._may_repair:
+            self.repair = with_fault(messages, self._text, fault)
+            raise ModelError("schema", f"the answer does not follow the JSON Schema: {fault}")
 
     def _prompt(self) -> tuple[Message, ...]:
         """Return the messages for the worker.

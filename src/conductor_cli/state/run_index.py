@@ -33,8 +33,8 @@ from conductor_cli.state.stored_run import (
 
 # Raise it when rows are computed differently, so that existing indexes are rebuilt
 VERSION: Final = 10
-MANY: Final = 500  # From this many new files on, the user is told why it takes a while
-PATIENCE: Final = 10.0  # Seconds to wait for another process that is writing
+MANY_FILES: Final = 500  # From this many new files on, the user is told why it takes a while
+PATIENCE_SECONDS: Final = 10.0  # Seconds to wait for another process that is writing
 _CREATING: Final = threading.Lock()
 """Held by the thread that creates the file: another one opens it only when its descriptor is
 closed.
@@ -222,7 +222,7 @@ class RunIndex:
         # Loads the events, which most lists do not need
         from conductor_cli.state.run_summary import summarize_runs
 
-        if len(runs) > MANY:
+        if len(runs) > MANY_FILES:
             sys.stderr.write(f"indexing {len(runs)} traces; the next list will be quick\n")
         for rows in summarize_runs(self.directory, runs):
             with _transaction(database):
@@ -256,7 +256,7 @@ def _connect(path: str) -> Iterator[sqlite3.Connection]:
         # creates it.
         with _CREATING, suppress(OSError):
             os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    database = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+    database = sqlite3.connect(path, timeout=PATIENCE_SECONDS, isolation_level=None)
     try:
         if _version(database) != VERSION:
             with _transaction(database):

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Final
 from conductor_cli.core.errors import ConductorUnusable, ConfigError
 from conductor_cli.core.formatting import format_size
 
-MARGIN: Final = 256 << 20  # bytes that stay free on the disk
+MARGIN_BYTES: Final = 256 << 20  # bytes that stay free on the disk
 DISK_FULL_ERRORS: Final = frozenset(
     getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG") if hasattr(errno, name)
 )
@@ -98,11 +98,11 @@ def check_room(directory: Path, size: int, other: str = "") -> None:
     Raises `ConductorUnusable`.
     """
     room = free_bytes(directory)
-    if size and size + MARGIN > room:
+    if size and size + MARGIN_BYTES > room:
         elsewhere = ""
         if other:
             elsewhere = f", or use another disk: {other}"
-        hint = f"free some space ({format_size(MARGIN)} must stay free){elsewhere}"
+        hint = f"free some space ({format_size(MARGIN_BYTES)} must stay free){elsewhere}"
         message = (
             f"{format_size(size)} do not fit on the disk of {directory}, which has "
             f"{format_size(room)} free"

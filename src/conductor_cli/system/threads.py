@@ -14,9 +14,9 @@ from typing import Final, TypeVar
 
 from conductor_cli.programs.turns import CHILDREN, SharedPlaces
 
-LARGE: Final = 32 << 10  # bytes or characters that take so long that streams would stutter
+LARGE_SIZE: Final = 32 << 10  # bytes or characters that take so long that streams would stutter
 
-VERY_LARGE: Final = 1 << 20
+VERY_LARGE_SIZE: Final = 1 << 20
 """Bytes or characters of which one piece is worked on at a time, so that they fill neither
 processors nor memory.
 """
@@ -54,9 +54,9 @@ _VERY_LARGE_PLACE: Final = SharedPlaces(1)
 
 async def run_in_thread_if_large(size: int, work: Callable[[], T]) -> T:
     """Return what `work` makes of something of this size. Raises what it raises."""
-    if size <= LARGE:
+    if size <= LARGE_SIZE:
         return work()
-    if size <= VERY_LARGE:
+    if size <= VERY_LARGE_SIZE:
         return await LARGE_WORK.run(work)
     async with _VERY_LARGE_PLACE.held():
         return await LARGE_WORK.run(work)

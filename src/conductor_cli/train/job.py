@@ -286,7 +286,8 @@ batch.
 """
 
 LEAST_VALIDATION: Final = 8  # Fewer cases say nothing about which checkpoint is the best
-SAMPLE: Final = 50  # Tasks whose cost is estimated one by one; the rest are assumed to be like them
+# Tasks whose cost is estimated one by one; the rest are assumed to be like them
+SAMPLE_TASKS: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -471,7 +472,7 @@ def estimate_training(
     are drawn again each time.
     """
     numbers = range(begin * curriculum.prompts, curriculum.steps * curriculum.prompts)
-    tasks = [curriculum.exercise(number) for number in numbers[:SAMPLE]]
+    tasks = [curriculum.exercise(number) for number in numbers[:SAMPLE_TASKS]]
     steps = curriculum.recipe.max_plan_steps
     profile = WorkerProfile()
     ranges = [

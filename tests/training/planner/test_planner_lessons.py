@@ -13,7 +13,7 @@ from conductor_cli.core.plan import PlanRules
 from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY, ParsedStep, PlanFormatContext
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.profile import BRIEF
+from conductor_cli.core.profile import BRIEF_PROFILE
 from conductor_cli.core.prompts import plan_format_context
 from training.planner.lessons import Task, draw_group, draw_task, make_lesson, plan_for, read_shapes
 from training.planner.pools import WORDS, choose, draw_pool
@@ -22,7 +22,7 @@ from training.planner.questions import QUESTIONS
 
 def context_of(pool: Pool, steps: int = 5) -> PlanFormatContext:
     return plan_format_context(
-        BRIEF, pool, PlanRules(workers=pool.names, steps=steps), "auto", constrained=True
+        BRIEF_PROFILE, pool, PlanRules(workers=pool.names, steps=steps), "auto", constrained=True
     )
 
 
@@ -77,7 +77,7 @@ def test_the_product_reads_every_lesson_as_it_is_meant() -> None:
         task = draw_task(random)
         rules = PlanRules(workers=pool.names)
         lesson = make_lesson(task, pool, random, single=False)
-        context = plan_format_context(BRIEF, pool, rules, "auto", constrained=True)
+        context = plan_format_context(BRIEF_PROFILE, pool, rules, "auto", constrained=True)
         parser = PLAN_FORMATS["native"].parser(context)
         parsed = [*parser.feed(lesson.text), *parser.end()]
         assert len(parsed) == lesson.steps

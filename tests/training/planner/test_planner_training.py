@@ -88,7 +88,7 @@ def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: Path
 ) -> None:
     assert run(monkeypatch, tmp_path / "whole", file, "--steps", "3") == supervised.DONE
-    monkeypatch.setattr(supervised, "KEEP", 0.0)
+    monkeypatch.setattr(supervised, "KEEP_SECONDS", 0.0)
     ends = iter([False, True])
 
     def counted(training: supervised.Training) -> None:

@@ -29,7 +29,8 @@ SECONDS: Final = 10.0  # The longest that a program may run
 ANSWER_CHARS: Final = 2000
 SQL_STEPS: Final = 5_000_000  # Instructions of SQLite's machine after which a query is given up
 
-PLACE: Final = "/work"  # The only directory of the sandbox that can be written, empty at first
+# The only directory of the sandbox that can be written, empty at first
+WORK_DIRECTORY: Final = "/work"
 KNOWN_NAMES: Final = frozenset(
     {
         "abs",
@@ -146,9 +147,9 @@ def run_program(code: str) -> str:
         "--dev",
         "/dev",
         "--tmpfs",
-        PLACE,
+        WORK_DIRECTORY,
         "--chdir",
-        PLACE,
+        WORK_DIRECTORY,
     )
     limits = ("prlimit", "--as=1073741824", "--cpu=5", "--fsize=1048576")
     return _output((*box, *limits, _python(), "-I", "-c", code), "")

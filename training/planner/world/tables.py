@@ -47,7 +47,7 @@ RELEASES: Final = {
     ),
 }
 
-LARGE: Final = 500_000  # The fewest people of a city in the tables
+MIN_PEOPLE: Final = 500_000  # The fewest people of a city in the tables
 
 SCHEMA: Final = """\
 CREATE TABLE country (
@@ -123,7 +123,7 @@ def write_rows(
     database.executemany("INSERT INTO country VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
     named = {country["iso"]: country["name"] for country in countries}
     large = [
-        city for city in cities if city["population"] >= LARGE and city["countrycode"] in named
+        city for city in cities if city["population"] >= MIN_PEOPLE and city["countrycode"] in named
     ]
     names = [city["name"] for city in large]
     database.executemany(

@@ -16,7 +16,7 @@ from pydantic_core import from_json
 from conductor_cli.core.bounded_parsing import MAX_ESCAPES, has_more_values
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.server.api.request import RequestError
-from conductor_cli.system.threads import VERY_LARGE, run_in_thread_if_large
+from conductor_cli.system.threads import VERY_LARGE_SIZE, run_in_thread_if_large
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -95,5 +95,5 @@ def _give_way(content: bytes | bytearray) -> None:
 
     It holds them up until it has ended.
     """
-    if len(content) > VERY_LARGE:
+    if len(content) > VERY_LARGE_SIZE:
         time.sleep(0.005)

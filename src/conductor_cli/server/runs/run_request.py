@@ -46,7 +46,12 @@ from conductor_cli.server.runs.run_registry import AnsweredAtOnce
 from conductor_cli.server.runs.run_starter import RunStarter, ServedJob
 from conductor_cli.state.interfaces import USER, Spender
 from conductor_cli.state.opening import open_state
-from conductor_cli.system.threads import DOCUMENT_WORK, LARGE, LARGE_WORK, run_in_thread_if_large
+from conductor_cli.system.threads import (
+    DOCUMENT_WORK,
+    LARGE_SIZE,
+    LARGE_WORK,
+    run_in_thread_if_large,
+)
 
 DOCUMENTS_SECONDS: Final = 30.0
 """For all PDFs of a request, which are read by processes of their own."""
@@ -488,7 +493,7 @@ async def _parse_conversation(
         workers = {worker.name: worker.accepts or () for worker in pool}
     read = partial(read_conversation, request, files, workers, read_trace, starter.call_ids)
     # Never on the loop: it may read a trace
-    return await run_in_thread_if_large(LARGE + text_size(request.messages), read)
+    return await run_in_thread_if_large(LARGE_SIZE + text_size(request.messages), read)
 
 
 def _may_be_continued(earlier: Trace, request: ClientRequest) -> bool:

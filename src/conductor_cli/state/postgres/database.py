@@ -53,7 +53,7 @@ error at once.
 """
 
 MAX_CONNECTIONS: Final = 8  # Connections of one process
-AWAY: Final = "the database of the state does not answer"
+AWAY_MESSAGE: Final = "the database of the state does not answer"
 
 _LOCK: Final = 0x636F6E6475637400  # The number of the lock of migrations
 
@@ -115,7 +115,7 @@ class Database:
         # Which starts none before there is work
         self._threads = ThreadPoolExecutor(MAX_CONNECTIONS, "state")
         self._away_until = 0.0
-        self._away = AWAY
+        self._away = AWAY_MESSAGE
         self._started = 0.0
         self._answered = -AWAY_SECONDS
 
@@ -221,7 +221,9 @@ class Database:
         """A connection that nobody else uses meanwhile."""
         if not self._free.acquire(timeout=SILENT_SECONDS):
             raise StateUnavailable(
-                f"{AWAY}: all connections of this process wait for it", hint=_HINT, reason="state"
+                f"{AWAY_MESSAGE}: all connections of this process wait for it",
+                hint=_HINT,
+                reason="state",
             )
         try:
             connection = self._take_idle() or self._checked()
@@ -320,9 +322,11 @@ class Database:
         reply = KNOWN_SECRETS.redact(" ".join(str(error).split()))
         self.said = reply
         log.info("%s: %s", self.place, reply)
-        message = next((text for part, text in _SAID.items() if re.search(part, reply)), AWAY)
+        message = next(
+            (text for part, text in _SAID.items() if re.search(part, reply)), AWAY_MESSAGE
+        )
         # What PostgreSQL says of a statement names neither an address nor a role.
-        if message == AWAY and not isinstance(error, psycopg.OperationalError):
+        if message == AWAY_MESSAGE and not isinstance(error, psycopg.OperationalError):
             message = f"the database of the state refuses: {str(error).splitlines()[0]:.200}"
         if message.endswith("another process has this run"):  # see `conductor_fence`
             raise TakenOver from None

@@ -29,8 +29,8 @@ from conductor_cli.system.disk import exclusive_lock, make_private_directory
 
 HELD_SECONDS: Final = 20  # How long a process has a batch without a sign of life
 SEND_SECONDS: Final = 0.5  # How long an answer may wait for others before it is stored
-ROWS: Final = 8  # Of at most a megabyte each, that are read at once
-PIECE: Final = 1 << 20
+ROWS_AT_ONCE: Final = 8  # Of at most a megabyte each, that are read at once
+PIECE_BYTES: Final = 1 << 20
 NEW_SECONDS: Final = 60  # For so long a directory may have no lock yet
 
 _UPSERT: Final = (
@@ -272,6 +272,6 @@ def read_pieces(database: Database, name: str) -> Iterator[bytes]:
     read = (
         "SELECT data FROM conductor_pieces WHERE id = %s AND number >= %s ORDER BY number LIMIT %s"
     )
-    while rows := database.call(read, name, number, ROWS):
+    while rows := database.call(read, name, number, ROWS_AT_ONCE):
         yield from (bytes(content) for (content,) in rows)
         number += len(rows)

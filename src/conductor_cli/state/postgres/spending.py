@@ -30,7 +30,7 @@ from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Reservation
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.state.interfaces import NANO, USER, Spender, Spending
-from conductor_cli.state.postgres.database import AWAY, SILENT_SECONDS, Database, storable
+from conductor_cli.state.postgres.database import AWAY_MESSAGE, SILENT_SECONDS, Database, storable
 from conductor_cli.state.spending import (
     GROUPS,
     MAX_AMOUNT,
@@ -125,7 +125,7 @@ class SharedSpend(Spending):
                 holding.add_done_callback(partial(self._give_up, number))
                 if isinstance(error, TimeoutError):
                     raise StateUnavailable(
-                        AWAY, hint="nothing is called before it answers", reason="state"
+                        AWAY_MESSAGE, hint="nothing is called before it answers", reason="state"
                     ) from None
                 raise
             if held:

@@ -25,7 +25,7 @@ from conductor_cli.core.errors import ConfigError
 from conductor_cli.state.opening import FileState, is_secret
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import SharedState
-from conductor_cli.state.postgres.served_files import PIECE
+from conductor_cli.state.postgres.served_files import PIECE_BYTES
 from conductor_cli.state.postgres.spending import Hold, read_holds
 from conductor_cli.state.postgres.traces import add_run, day_of
 from conductor_cli.state.records import NAMED, parse_rating
@@ -45,7 +45,7 @@ from conductor_cli.system.installation import extra_command
 FILE_ERRORS: Final = (OSError, sqlite3.Error)
 BATCH: Final = 1000  # Rows of spending that are sent at once
 BLOCK_BYTES: Final = 1 << 18  # Bytes of lines that are sent as one row
-SMALL: Final = 1 << 40
+MAX_SMALL_ID: Final = 1 << 40
 """Numbers of calls below this are those of one file; a database has larger ones, which are nobody
 else's.
 """
@@ -355,7 +355,7 @@ def _bytes_of(source: ServedFiles, name: str) -> Iterator[bytes]:
     content = source.content(name)
     if isinstance(content, Path):
         with content.open("rb") as file:
-            yield from iter(partial(file.read, PIECE), b"")
+            yield from iter(partial(file.read, PIECE_BYTES), b"")
     else:
         yield from content
 
@@ -365,7 +365,7 @@ def _number_of(mark: int, number: int) -> int:
 
     Below zero, where no call of a database is.
     """
-    if not 0 < number < SMALL:
+    if not 0 < number < MAX_SMALL_ID:
         return number  # it came from a database
     return -1 - (
         int.from_bytes(hashlib.sha256(f"{mark}:{number}".encode()).digest()[:8], "big") >> 1
@@ -422,7 +422,7 @@ def _import_calls(database: Database, rows: list[tuple[Any, ...]]) -> int:
 def _export_calls(file: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> int:
     """Write calls into a file, but for those that came from it; returns how many were not there."""
     ((mark,),) = file.execute("PRAGMA application_id").fetchall()
-    numbers = file.execute("SELECT id FROM calls WHERE id < ?", (SMALL,))
+    numbers = file.execute("SELECT id FROM calls WHERE id < ?", (MAX_SMALL_ID,))
     of_the_file = {_number_of(mark, number) for (number,) in numbers}
     places = ", ".join("?" * len(_CALL))
     with file:
