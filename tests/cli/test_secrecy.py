@@ -147,7 +147,7 @@ def test_what_a_provider_says_of_the_key_is_not_written(keyed: Stage, name: str)
 def test_the_whole_of_a_real_process_is_searched(keyed: Stage) -> None:
     keyed.models = {
         "alpha": error(401, everything()),
-        PLANNER: streamed(f"alpha | - | Use {KEY}.", 2),
+        PLANNER: streamed(f"alpha | - | Use {KEY}.\nalpha | 1 | Answer.", 2),
     }
     commands = [
         ("--debug", "ask", "why?"),
@@ -164,10 +164,9 @@ def test_the_whole_of_a_real_process_is_searched(keyed: Stage) -> None:
 
 
 def test_a_conductor_that_repeats_the_key_plans_without_it(keyed: Stage) -> None:
-    keyed.plan = f"alpha | - | Use {KEY} well."
-    planner = f"{keyed.url}#{PLANNER}"
-    done = keyed.ok("ask", "why?", "--format", "jsonl", "--conductor", planner)
-    [planned] = [event for event in done.events if event["kind"] == "step_planned"]
+    keyed.plan = f"alpha | - | Use {KEY} well.\nalpha | 1 | Answer."
+    done = keyed.ok("ask", "why?", "--max-steps", "2", "--format", "jsonl")
+    planned, _ = [event for event in done.events if event["kind"] == "step_planned"]
     assert REDACTED in json.dumps(planned)
     searched(keyed, done)
 
