@@ -165,7 +165,16 @@ def test_the_whole_of_a_real_process_is_searched(keyed: Stage) -> None:
 
 def test_a_conductor_that_repeats_the_key_plans_without_it(keyed: Stage) -> None:
     keyed.plan = f"alpha | - | Use {KEY} well.\nalpha | 1 | Answer."
-    done = keyed.ok("ask", "why?", "--max-steps", "2", "--format", "jsonl")
+    done = keyed.ok(
+        "ask",
+        "why?",
+        "--max-steps",
+        "2",
+        "--format",
+        "jsonl",
+        "--conductor",
+        f"{keyed.url}#{PLANNER}",
+    )
     planned, _ = [event for event in done.events if event["kind"] == "step_planned"]
     assert REDACTED in json.dumps(planned)
     searched(keyed, done)
