@@ -28,18 +28,28 @@ class SharedThreads:
     """So many threads for one kind of work, which clients get by turns."""
 
     def __init__(self, name: str, count: int) -> None:
-        self._executor = ThreadPoolExecutor(count, name)  # which starts none before there is work
+        self._name = name
+        self._count = count
+        self._executor: ThreadPoolExecutor | None = None
         self._places = SharedPlaces(count)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Return what `work` returns, once a thread has done it. Raises what it raises."""
         context = copy_context()
         give_back = await self._places.take()
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._count, self._name)
         loop = asyncio.get_running_loop()
         working = loop.run_in_executor(self._executor, lambda: context.run(work))
         # A thread cannot be stopped: where its task is cancelled, it keeps its place to its end
         working.add_done_callback(lambda _: give_back())
         return await asyncio.shield(working)
+
+    def close(self) -> None:
+        """End the threads; a later call of `run` starts new ones."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+            self._executor = None
 
 
 LARGE_WORK: Final = SharedThreads("large", 8)
@@ -48,6 +58,13 @@ FILE_WORK: Final = SharedThreads("files", 4)
 
 DOCUMENT_WORK: Final = SharedThreads("documents", CHILDREN)
 """Threads that wait for the processes which read documents."""
+
+
+def close_threads() -> None:
+    """End all of these threads, so that nothing remains of a server that has ended."""
+    for threads in (LARGE_WORK, FILE_WORK, DOCUMENT_WORK):
+        threads.close()
+
 
 _VERY_LARGE_PLACE: Final = SharedPlaces(1)
 

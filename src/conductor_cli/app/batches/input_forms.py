@@ -331,15 +331,16 @@ def _schema_of(response_format: object) -> dict[str, Any] | None:
     """Return the JSON Schema that a request demands of its answer. Raises `UsageError`."""
     if response_format is None:
         return None
+    kinds = UsageError("response_format.type must be text, json_object or json_schema")
     if not isinstance(response_format, dict):
-        raise UsageError("response_format is no object")
+        raise kinds
     kind = response_format.get("type")
     if kind == "text":
         return None
     if kind == "json_object":
         return {"type": "object"}
     if kind != "json_schema":
-        raise UsageError("response_format.type must be text, json_object or json_schema")
+        raise kinds
     form = response_format.get("json_schema")
     schema = form.get("schema") if isinstance(form, dict) else None
     if not isinstance(schema, dict):

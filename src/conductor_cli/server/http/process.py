@@ -20,6 +20,7 @@ from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.server.client_keys import ClientKey, ClientKeys
 from conductor_cli.server.http.access import Access, AccessRules, is_loopback_host
 from conductor_cli.server.http.connections import quiet_logs, uvicorn_options
+from conductor_cli.system.threads import close_threads
 
 if TYPE_CHECKING:
     from conductor_cli.server.options import ServerOptions
@@ -111,7 +112,10 @@ class HttpServer:
         ):
             self._loop = runner.get_loop()
             self._ready.set()
-            return runner.run(self._serve())
+            try:
+                return runner.run(self._serve())
+            finally:
+                close_threads()
 
     def stop(self) -> None:
         """End as a signal does, from any thread.
