@@ -609,7 +609,7 @@ def test_a_batch_on_ray_that_is_interrupted_ends_as_one_without_it(
 def test_an_evaluation_on_nodes_runs_cases_once(
     one: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that no worker answers is counted as failed.
+    """One that no server answers is counted as failed.
 
     The same command, here without Ray, runs only that again.
 
@@ -634,6 +634,12 @@ def test_an_evaluation_on_nodes_runs_cases_once(
     cases = tmp_path / "cases.jsonl"
     cases.write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = ("eval", cases, "--systems", "alone", "--yes", "--json")
+
+    async def overloaded_by_13(seen: SeenRequest, wire: Wire) -> None:
+        number = asked_number(seen)
+        await (refuses(503) if number == "13" else says(number))(seen, wire)
+
+    one.models["alpha"] = overloaded_by_13
     first = one.ok(*words, "--ray", "auto").json["systems"]
     assert [(system["right"], system["failed"]) for system in first] == [(5, 1)]
     asked = len(one.asked("alpha"))

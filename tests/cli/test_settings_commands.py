@@ -92,10 +92,10 @@ def test_a_worker_is_changed_by_adding_it_again(stage: Stage) -> None:
 def test_ollama_is_added_where_its_variable_says(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OLLAMA_HOST", "gpu.lan:9000")
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
     done = stage.inside("workers", "add", "gamma", "--kind", "ollama", "--model", "m")
-    assert stage.own_settings["workers"]["gamma"]["base_url"] == "http://gpu.lan:9000/v1"
-    assert "its address is http://gpu.lan:9000/v1, from OLLAMA_HOST" in done.out
+    assert stage.own_settings["workers"]["gamma"]["base_url"] == "http://127.0.0.1:9/v1"
+    assert "its address is http://127.0.0.1:9/v1, from OLLAMA_HOST" in done.out
     stage.inside("workers", "add", "delta", "--kind", "ollama", "--base-url", stage.url)
     assert stage.own_settings["workers"]["delta"]["base_url"] == stage.url
 

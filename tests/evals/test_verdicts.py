@@ -56,7 +56,7 @@ def test_a_failure_that_the_system_caused_counts_as_it_ended(reason: Any) -> Non
     alone = outcome_of("alone:ann", models={"ann": broken, "bob": says("4")})
     assert (alone.verdict, alone.fault, alone.error) == ("wrong", reason, "")
     broken = ScriptedModel([[ModelError(reason, "no")]] * 9)
-    plans = ScriptedModel([["A | - | Do it."]])
+    plans = ScriptedModel([["B | - | Do it."]])  # A is bob, whose card is better
     helped = outcome_of("conductor", models={"ann": broken, "bob": says("4")}, model=plans)
     assert (helped.verdict, helped.fault, helped.answer) == ("right", reason, "4")
 

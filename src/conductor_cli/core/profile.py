@@ -182,6 +182,8 @@ class WorkerProfile:
     # Tokens for which a prompt leaves room, and the most of a model file in this process, which is
     # given memory for all that is asked for
     max_tokens: int = 4096
+    # A reply without a limit of its own may be as long as its model writes; else `max_tokens` count
+    writes_long: bool = True
     context: int = 32_768  # Tokens of a worker of which nobody says how many it reads
     # A question with files that is too long for a worker is shortened for it
     fits_files: bool = False
@@ -201,7 +203,7 @@ class WorkerProfile:
         configured = worker.options.get("max_tokens")
         if configured:
             return int(configured)
-        if worker.kind == "llama" or self.render is not None:
+        if worker.kind == "llama" or self.render is not None or not self.writes_long:
             return self.max_tokens
         return worker.max_output or LONG_REPLY_TOKENS
 

@@ -286,7 +286,9 @@ class Rollouts:
         """The workers of an exercise, and how the planner is asked for a plan over them."""
         pool = self.orchestra.team.pool
         workers = tuple(pool[name] for name in exercise.workers)
-        return replace(self.orchestra.team, pool=Pool(workers=workers))
+        # Each call is held back whole: replies as long as models write would end a limit early.
+        profile = replace(self.orchestra.team.worker_profile, writes_long=False)
+        return replace(self.orchestra.team, pool=Pool(workers=workers), worker_profile=profile)
 
     async def outcomes(self, plans: Sequence[SampledPlan]) -> list[PlanOutcome]:
         """The outcome of each plan, in order. Equal texts for the same exercise are run together.
