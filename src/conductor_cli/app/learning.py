@@ -11,7 +11,6 @@ import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -96,13 +95,28 @@ def read_learned(settings: Settings) -> tuple[Learned, StoredRatings]:
     if not settings[SWITCH]:
         return Learned(), StoredRatings()
     stored = open_state(settings.paths).ratings.read()
-    return _learn_in(stored, int(time.time() // LEARNED_SECONDS)), stored
+    return _LAST_LEARNED.from_ratings(stored), stored
 
 
-@lru_cache(maxsize=4)
-def _learn_in(stored: StoredRatings, period: int) -> Learned:
-    """Return what ratings say at the beginning of a period of `LEARNED_SECONDS`."""
-    return learn(stored.ratings, period * LEARNED_SECONDS)
+class _LastLearned:
+    """What was learned last: a server asks for it with each request."""
+
+    def __init__(self) -> None:
+        self._stored = StoredRatings()
+        self._period = 0
+        self._learned = Learned()
+
+    def from_ratings(self, stored: StoredRatings) -> Learned:
+        """Return what ratings say in this period of `LEARNED_SECONDS`."""
+        period = int(time.time() // LEARNED_SECONDS)
+        if stored is not self._stored or period != self._period:
+            self._learned = learn(stored.ratings, period * LEARNED_SECONDS)
+            self._stored = stored
+            self._period = period
+        return self._learned
+
+
+_LAST_LEARNED: Final = _LastLearned()
 
 
 def with_learned_cards(pool: Pool, learned: Learned) -> Pool:

@@ -391,12 +391,9 @@ class Traces(ABC):
         """Let nothing remain of deleted runs in what lists are made of."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRatings:
-    """Ratings in the order in which they were given. `problem` says which could not be read.
-
-    Two are equal only if they are the same, so that what was learned from them is found again.
-    """
+    """Ratings in the order in which they were given. `problem` says which could not be read."""
 
     ratings: tuple[Rating, ...] = ()
     problem: str = ""

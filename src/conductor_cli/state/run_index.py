@@ -63,17 +63,6 @@ MAX_ANNOUNCED_BYTES: Final = 1 << 20  # Of the file of announcements; a list mak
 _UNFINISHED: Final = "state IN ('running', 'interrupted', 'unreadable')"
 
 
-def announce_run(directory: str, run: str) -> None:
-    """Let the index of a directory know of a new file without listing the directory."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    with suppress(OSError):  # then it is found when the directory is listed
-        file = os.open(f"{directory}.new", flags, 0o600)
-        try:
-            os.write(file, f"{run}\n".encode())
-        finally:
-            os.close(file)
-
-
 class _LastListing(NamedTuple):
     """When a directory was listed last, in nanoseconds.
 

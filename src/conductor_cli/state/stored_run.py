@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 SUFFIX: Final = ".jsonl"  # The extension of trace files
@@ -138,3 +139,14 @@ def run_names(traces: str) -> list[str]:
     if plain:
         return ["last", *plain]
     return []
+
+
+def announce_run(directory: str, run: str) -> None:
+    """Let the index of a directory know of a new file without listing the directory."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    with suppress(OSError):  # then it is found when the directory is listed
+        file = os.open(f"{directory}.new", flags, 0o600)
+        try:
+            os.write(file, f"{run}\n".encode())
+        finally:
+            os.close(file)

@@ -32,8 +32,7 @@ from typing import BinaryIO, Final, NamedTuple, cast
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.serialization import DecodeError
-from conductor_cli.state.run_index import announce_run
-from conductor_cli.state.stored_run import SUFFIX
+from conductor_cli.state.stored_run import SUFFIX, announce_run
 from conductor_cli.state.trace_lines import LineReader, LineWriter, split_records
 from conductor_cli.system.disk import make_private_directory, temporary_path
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
