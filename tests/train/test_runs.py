@@ -191,9 +191,11 @@ def test_the_reward_is_the_mean_over_draws_less_for_steps_that_nobody_reads(tmp_
     runs.unused_step = 0.05
     runs.tells = tells_answer
     alone, unused, told = outcomes(
-        runs, [RIGHT, f"B | - | Try it.\n{RIGHT}", "A | - | Say 5."], replace(ZERO, case=CASES[4])
+        runs,
+        [RIGHT, f"B | - | Try it.\n{RIGHT}", "B | - | Try it.\nA | 1 | Say 5."],
+        replace(ZERO, case=CASES[4]),
     )
-    assert (alone.reward, alone.right, len(ann.requests)) == (0.75, 0.5, 8)
+    assert (alone.reward, alone.right, len(ann.requests)) == (0.75, 0.5, 12)
     assert unused.reward == pytest.approx(0.70)
     assert (told.reward, told.right, told.told) == (0.5, 0.5, True)
     assert compute_metrics([alone, unused, told], 3)["told"] == 1
@@ -313,7 +315,7 @@ def test_an_exhausted_budget_stops_all_calls(tmp_path: Path) -> None:
         ]
     )
     runs = rollouts(tmp_path, limit="0.01", ann=big, bob=big, cat=big)
-    plans = [f"A | - | Answer it {number} times." for number in range(9)]
+    plans = [f"A | - | Try it.\nB | 1 | Answer it {number} times." for number in range(9)]
     with pytest.raises(LimitReached, match="leaves no room for another call: ") as caught:
         outcomes(runs, plans)
     assert caught.value.hint == "to continue, run the same command with a larger --max-cost"

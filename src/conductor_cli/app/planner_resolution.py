@@ -373,7 +373,11 @@ def configured_profile(settings: Settings) -> Profile:
     with suppress(ConductorUnusable):
         manifest = planner_manifest(settings)
         if manifest is not None:
-            return PROFILES.get(manifest.profile, PROMPTED)
+            profile = PROFILES.get(manifest.profile, PROMPTED)
+            is_trained_adapter = bool(manifest.base)
+            if is_trained_adapter:
+                profile = replace(profile, untrained=False)
+            return profile
         file = Path(settings["conductor.model"]).name
         for entry in load_registry(settings.environ):
             if file.endswith(".gguf") and Path(entry.parts[0].file).name == file:

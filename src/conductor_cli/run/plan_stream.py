@@ -446,7 +446,7 @@ def announce_parsed(state: RunState, item: ParsedStep) -> None:
     if given_up:
         access = tuple(number for number in item.step.access if number not in given_up)
         item = replace(item, step=replace(item.step, access=access))
-    if item.last:
+    if item.last and state.team.joins_unread_steps:
         item = replace(item, step=_with_unread_steps(state, item.step))
     review = _make_review(state, item) if item.last and state.nesting.reviews > 0 else None
     state.add_step(item.number, item.step, last=item.last and review is None)

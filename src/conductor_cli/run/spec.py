@@ -48,6 +48,8 @@ class Team:
     mode: Mode = "auto"
     # Where no worker can do a step, the planner is asked once for the rest of the plan
     revises: bool = False
+    # The last step reads what no other one does; in training a plan earns what it says
+    joins_unread_steps: bool = True
     notices: tuple[str, ...] = ()  # What a user is told of the team at the start of a run
     turns: Mapping[int, FairPlaces] | None = None
     """Those of `model_turns`, for several runs at once that share the models; None gives each run

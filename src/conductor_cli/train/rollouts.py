@@ -286,9 +286,16 @@ class Rollouts:
         """The workers of an exercise, and how the planner is asked for a plan over them."""
         pool = self.orchestra.team.pool
         workers = tuple(pool[name] for name in exercise.workers)
-        # Each call is held back whole: replies as long as models write would end a limit early.
-        profile = replace(self.orchestra.team.worker_profile, writes_long=False)
-        return replace(self.orchestra.team, pool=Pool(workers=workers), worker_profile=profile)
+        team = self.orchestra.team
+        return replace(
+            team,
+            pool=Pool(workers=workers),
+            # The order of the workers is drawn, so that cards say who is good and labels do not.
+            profile=replace(team.profile, untrained=False),
+            joins_unread_steps=False,
+            # Each call is held back whole: replies as long as models write would end a limit early.
+            worker_profile=replace(team.worker_profile, writes_long=False),
+        )
 
     async def outcomes(self, plans: Sequence[SampledPlan]) -> list[PlanOutcome]:
         """The outcome of each plan, in order. Equal texts for the same exercise are run together.
