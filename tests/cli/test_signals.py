@@ -56,7 +56,7 @@ def test_a_run_that_ctrl_c_ends_while_it_is_planned_is_cancelled(stage: Stage) -
 
 
 def test_second_ctrl_c_ends_the_process_at_once(stage: Stage) -> None:
-    with stage.start("ask", "-", "--format", "jsonl", stdin=subprocess.PIPE) as process:
+    with stage.start("ask", "-", "--fit", "--format", "jsonl", stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(b"long " * 100_000)

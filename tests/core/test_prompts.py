@@ -444,11 +444,15 @@ def test_only_mini_has_choices() -> None:
 
 
 def test_mini_has_a_baseline_that_asks_nothing_for_a_planner_that_was_not_trained() -> None:
-    asking = request(mode="mini", constrained=True)
+    equal = Pool(workers=(worker("ann", math=0.9, code=0.3), worker("bob", math=0.4, code=0.7)))
+    asking = request(pool=equal, mode="mini", constrained=True)
     assert asking.baseline[0] == asking.messages[0]
     assert asking.baseline[1].content == "Question:\n-"
-    assert request(mode="mini", profile=BRIEF_PROFILE).baseline == ()
-    assert request(mode="auto").baseline == ()
+    assert request(pool=equal, mode="mini", profile=BRIEF_PROFILE).baseline == ()
+    assert request(pool=equal, mode="auto").baseline == ()
+    # Where one card is the best, or there are no figures, the first label is a fair choice.
+    for workers in ((worker("ann", math=0.9), worker("bob", math=0.4)), (worker("a"), worker("b"))):
+        assert request(pool=Pool(workers=workers), mode="mini").baseline == ()
 
 
 LINES = st.text(st.sampled_from("ab \n<:|Question"), min_size=1, max_size=60)

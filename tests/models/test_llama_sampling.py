@@ -261,17 +261,14 @@ def test_a_real_conductor_names_the_workers_of_a_mini_run_with_their_shares(
     (ready,) = (event for event in events if isinstance(event, ev.PlanReady))
     assert isinstance(ready.plan, Plan)
     named = [part.split() for part in ready.plan.reasoning.split(", ")]
-    assert named[0][0] == ready.plan.steps[0].worker
-    # The model prefers B whatever is asked, so that says nothing.
-    assert all(float(share) == pytest.approx(1 / 3, abs=0.1) for _, share in named)
+    assert named[0][0] == "bob" == ready.plan.steps[0].worker
     assert sorted(name for name, _ in named) == sorted(NAMES)
     assert [float(share) for _, share in named] == sorted(
         (float(share) for _, share in named), reverse=True
     )
     assert sum(float(share) for _, share in named) == pytest.approx(1.0, abs=0.02)
     assert ready.usage.tokens_out == 1
-    # Besides, the end of the prompt that asks nothing was read.
-    assert ready.usage.tokens_in < sum(reads) < ready.usage.tokens_in + 40
+    assert sum(reads) == ready.usage.tokens_in
     assert len(worker.requests) == 1
     assert isinstance(events[-1], ev.RunFinished)
 

@@ -69,6 +69,19 @@ def listed_workers(pool: Pool, profile: Profile) -> tuple[Worker, ...]:
     return tuple(sorted(pool.workers, key=_rank))
 
 
+CLOSE_CARDS: Final = 0.1
+
+
+def _are_close(pool: Pool) -> bool:
+    """Return whether the two best cards have figures with means that are about equal.
+
+    Then the order of the labels says nothing, and a planner's habit of the first one neither. Where
+    one card is the best, or the user's order is the ranking, that habit is a fair choice.
+    """
+    means = sorted((worker.card.mean() for worker in pool), reverse=True)
+    return len(means) > 1 and means[1] > 0 and means[0] - means[1] < CLOSE_CARDS
+
+
 def _rank(worker: Worker) -> tuple[float, str]:
     mean = worker.card.mean()
     return (-mean, worker.name if mean else "")
@@ -358,7 +371,7 @@ def planner_request(  # noqa: PLR0913 - all parts of a prompt
     )
     prompt = template.prompt()
     baseline: list[Message] = []
-    if context.single and profile.untrained:
+    if context.single and profile.untrained and _are_close(pool):
         baseline = replace(template, question=Question(text=NO_QUESTION)).prompt().messages
     return Request(
         messages=tuple(prompt.messages),
