@@ -76,8 +76,8 @@ class Profile:
     """
     untrained: bool = False
     """The model was not trained to conduct. Small ones choose the first label nearly always, so the
-    worker with the best card has it. Where the best cards are about equal, the shares of a choice of
-    one are divided by those for a question that says nothing.
+    worker with the best card has it. Where the best cards are about equal, the shares of a choice
+    of one are divided by those for a question that says nothing.
     """
     fewshots: bool = True  # The prompt has examples
     rules: bool = True  # It says how a team works
