@@ -67,9 +67,9 @@ _NAMES = {
     "conductor_cli.core.question": ("File", "Question"),
     "conductor_cli.core.trace": ("Trace",),
 }
-_MODULES = {name: module for module, names in _NAMES.items() for name in names} | {
-    "events": "conductor_cli.core.events"
-}
+_MODULES = {"events": "conductor_cli.core.events"}
+for _module, _names in _NAMES.items():
+    _MODULES |= dict.fromkeys(_names, _module)
 
 __all__ = [*_MODULES, "__version__"]  # noqa: PLE0604 - the keys are text
 

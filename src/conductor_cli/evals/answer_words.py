@@ -28,11 +28,10 @@ _ALIKE: Final = {
 }
 """Characters that look like another one, or like nothing, and mean the same."""
 
-_DIGITS: Final = {
-    zero + digit: str(digit)
-    for digit in range(10)
-    for zero in (0x660, 0x6F0, 0x966, 0x9E6, 0xE50, 0xED0, 0x1040, 0x17E0)
-} | {0x66B: ".", 0x66C: ","}
+_ZEROS: Final = (0x660, 0x6F0, 0x966, 0x9E6, 0xE50, 0xED0, 0x1040, 0x17E0)
+_DIGITS: Final[dict[int, str]] = {0x66B: ".", 0x66C: ","}
+for _zero in _ZEROS:
+    _DIGITS.update({_zero + digit: str(digit) for digit in range(10)})
 """Digits of Arabic, Persian, Hindi, Bengali, Thai, Lao, Burmese and Khmer, and Arabic marks."""
 
 

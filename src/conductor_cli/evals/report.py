@@ -342,7 +342,11 @@ def _format_mean(value: float | None) -> str:
     """
     if value is None:
         return UNKNOWN
-    return f"{value:,.{0 if value >= 100 else 1 if value >= 1 or value == 0 else 2}f}"
+    if value >= 100:
+        return f"{value:,.0f}"
+    if value >= 1 or value == 0:
+        return f"{value:,.1f}"
+    return f"{value:,.2f}"
 
 
 def system_table(summary: Summary) -> ReportTable:
@@ -394,7 +398,7 @@ def system_table(summary: Summary) -> ReportTable:
 
 def tag_table(summary: Summary) -> ReportTable | None:
     """The accuracy of each system by tag; None if no case has a tag."""
-    tags = sorted({tag for system in summary.systems for tag in system.tags})
+    tags = sorted(set().union(*(system.tags for system in summary.systems)))
     if not tags:
         return None
     columns = [

@@ -412,7 +412,7 @@ def summarize(outcomes: Iterable[CaseOutcome], systems: Sequence[str]) -> Summar
 def _summarize_system(name: str, outcomes: Sequence[CaseOutcome]) -> SystemResult:
     judged = [outcome for outcome in outcomes if outcome.verdict != "failed"]
     planned = [outcome for outcome in judged if outcome.planned]
-    tags = dict.fromkeys(tag for outcome in judged for tag in outcome.tags)
+    tags = dict.fromkeys(chain.from_iterable(outcome.tags for outcome in judged))
     n = len(judged)
     usage = sum((outcome.usage for outcome in judged), NO_USAGE)
     draws: dict[int, list[bool]] = defaultdict(list)

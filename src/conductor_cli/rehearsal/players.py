@@ -37,12 +37,13 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Final, NamedTuple
 
 from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.core.plan import GIVEN, Step
+from conductor_cli.core.plan import GIVEN, Step, unread_steps
 from conductor_cli.core.plan_formats import PlanFormatContext
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import Profile, Sampling, SeenStep, WorkerProfile
@@ -398,10 +399,9 @@ def find_plan_fault(question: Question, steps: Sequence[Step], pool: Pool) -> st
         if fault:
             return f"step {number} {fault}"
         kinds[number] = frozenset(reading.gives for reading in readings)
-    seen = {number for step in steps for number in step.access}
-    unused = next((number for number in range(1, len(steps)) if number not in seen), 0)
+    unused = unread_steps(steps)
     if unused:
-        return f"no step uses the answer of step {unused}"
+        return f"no step uses the answer of step {unused[0]}"
     wanted = asks_for_check(asked)
     planned = asks_for_check(steps[-1].subtask)
     # After a check that said NO, the plan that is written next needs no other.
@@ -410,7 +410,7 @@ def find_plan_fault(question: Question, steps: Sequence[Step], pool: Pool) -> st
     if not question.given and planned and not wanted:
         return "the question asks for no check"
     words = _telling(normalize(asked).split())
-    written = _telling(word for step in steps for word in normalize(step.subtask).split())
+    written = _telling(chain.from_iterable(normalize(step.subtask).split() for step in steps))
     lost = words - written - _AROUND
     if wanted:
         lost -= Counter(("double",))  # "double check it"
@@ -454,7 +454,10 @@ def _offers(pool: Pool, skill: str) -> bool:
 
 def _telling(words: Iterable[str]) -> Counter[str]:
     telling = world().telling
-    return Counter(found for word in words for found in (find_operands(word) or {word} & telling))
+    counts = Counter[str]()
+    for word in words:
+        counts.update(find_operands(word) or {word} & telling)
+    return counts
 
 
 @dataclass(frozen=True)

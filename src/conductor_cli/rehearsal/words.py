@@ -217,7 +217,8 @@ def _without_slip(word: str) -> str:
     near = {one + other[1] + other[0] + other[2:] for one, other in halves if len(other) > 1}
     # One letter more at the end makes another word: "computer", "stated".
     near |= {one + other[1:] for one, other in halves if len(other) > 1}
-    near |= {f"{one}{letter}{other}" for one, other in halves for letter in ascii_lowercase}
+    for one, other in halves:
+        near |= {f"{one}{letter}{other}" for letter in ascii_lowercase}
     meant = {
         other
         for other in near & VOCABULARY
