@@ -33,9 +33,9 @@ from loopback import Asked, choice, ending, listen, server, spelled
 from conductor_cli.state.spending import FILE, open_database
 from conductor_cli.state.trace_store import TraceStore
 
-MUCH: Final = 10.0 ** float(os.environ.get("GROWTH_DECADES", "6"))
-"""Rows of calls that are stored; there are a tenth as many runs and ratings, and a hundredth as
-many requests, questions and clients.
+MUCH: Final = 10.0 ** float(os.environ.get("GROWTH_DECADES", "5"))
+"""Rows of calls that are stored; there are a tenth as many runs and ratings, a hundredth as many
+requests and questions, and a thousandth as many clients.
 """
 CALLS: Final = int(MUCH)
 RUNS: Final = int(MUCH / 10)
