@@ -47,7 +47,7 @@ def run(*, questions: int, kills: int, postgres: bool = False) -> Iterator[Figur
         for round_ in range(kills + 1):
             begun = _size(at)
             started = time.monotonic()
-            process = at.start(*COMMAND)
+            process = at.start(*COMMAND, *at.planned)
             all_bytes = questions * len(_expected(questions // 2))  # about
             goal = begun + (all_bytes - begun) // (kills + 1 - round_)
             while at.is_running(process) and _size(at) == begun:
@@ -59,7 +59,7 @@ def run(*, questions: int, kills: int, postgres: bool = False) -> Iterator[Figur
                 # `Popen.kill` would take its end away from `ended`
                 os.kill(process.pid, signal.SIGKILL)
             spent.append(at.ended(process))
-        again = at.ended(at.start(*COMMAND))
+        again = at.ended(at.start(*COMMAND, *at.planned))
         yield from figures(at, questions, [spent[-1], again], f"{kills} kills", kills * PARALLEL)
         resumed = resumed[1:] or [0.0]
         yield at_most(

@@ -64,7 +64,7 @@ def run(*, questions: int) -> Iterator[Figure]:
     with place(fail_every=FAIL_EVERY) as at:
         prepare(at, questions)
         with two_nodes(at) as (address, kill):
-            command = (*COMMAND, "--ray", address)
+            command = (*COMMAND, *at.planned, "--ray", address)
             started = time.monotonic()
             first = 0.0
             killed = False
