@@ -19,6 +19,7 @@ import threading
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -519,11 +520,16 @@ def preload_http() -> None:
         tls_context()
 
 
-def hub_client() -> httpx.Client:
-    """Return a client for the library of the model hub, which sets a time for each request."""
-    import httpx
+def hub_client() -> Any:  # noqa: ANN401 - of httpx or of httpx2
+    """Return a client for the library of the model hub, which sets a time for each request.
 
-    return httpx.Client(transport=transport(httpx), follow_redirects=True, timeout=None)  # noqa: S113
+    From its version 2 on it is built on httpx2, and knows the errors of that alone.
+    """
+    import huggingface_hub
+
+    is_on_httpx2 = int(huggingface_hub.__version__.partition(".")[0]) >= 2
+    library: Any = import_module("httpx2" if is_on_httpx2 else "httpx")
+    return library.Client(transport=transport(library), follow_redirects=True, timeout=None)
 
 
 def routed(create: Callable[[], httpx.AsyncClient]) -> httpx.AsyncClient:
