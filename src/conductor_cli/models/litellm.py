@@ -363,4 +363,4 @@ def _said_by(error: BaseException) -> api_errors.ErrorBody:
         if error_body.message:
             return error_body
     codes = api_errors.parse_error_body(getattr(error, "body", None)).codes
-    return api_errors.ErrorBody(text.removeprefix("litellm."), codes)
+    return api_errors.ErrorBody(text.replace("litellm.", ""), codes)
