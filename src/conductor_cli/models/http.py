@@ -520,15 +520,12 @@ def preload_http() -> None:
         tls_context()
 
 
-def hub_client() -> Any:  # noqa: ANN401 - of httpx or of httpx2
+def hub_client(name: str) -> Any:  # noqa: ANN401 - of httpx or of httpx2
     """Return a client for the library of the model hub, which sets a time for each request.
 
-    From its version 2 on it is built on httpx2, and knows the errors of that alone.
+    `name` is what that library is built on, httpx or httpx2: it knows the errors of that alone.
     """
-    import huggingface_hub
-
-    is_on_httpx2 = int(huggingface_hub.__version__.partition(".")[0]) >= 2
-    library: Any = import_module("httpx2" if is_on_httpx2 else "httpx")
+    library: Any = import_module(name)
     return library.Client(transport=transport(library), follow_redirects=True, timeout=None)
 
 

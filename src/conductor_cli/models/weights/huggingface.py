@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -116,9 +117,10 @@ def ask_repository(
 
     Raises `ConductorUnusable`.
     """
-    from huggingface_hub import HfApi, logging, set_client_factory
+    from huggingface_hub import HfApi, __version__, logging, set_client_factory
 
-    set_client_factory(hub_client)
+    is_on_httpx2 = int(__version__.partition(".")[0]) >= 2
+    set_client_factory(partial(hub_client, "httpx2" if is_on_httpx2 else "httpx"))
     logging.set_verbosity_error()  # its warnings show signed addresses
     constants = library_settings()
     token = _read_token()
