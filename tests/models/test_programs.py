@@ -302,7 +302,7 @@ def test_a_program_that_is_stopped_leaves_no_process(how: str, tmp_path: Path) -
 
     async def read(begun: asyncio.Event) -> None:
         async with aclosing(
-            model.stream(asked(deadline=0.7 if how == "deadline" else None))
+            model.stream(asked(deadline=4.0 if how == "deadline" else None))
         ) as stream:
             async for _ in stream:
                 begun.set()
