@@ -79,7 +79,6 @@ def estimate_steps(
     plan.
     """
     # Without the workers' tokenizers, lengths are all there is to go by.
-
     workers = [_planned_worker(step, pool) for step in plan.steps]
     answers = [_longest_answer(worker, profile) for worker in workers]
     estimates = []
