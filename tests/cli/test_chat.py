@@ -6,6 +6,7 @@ Messages, slash commands, open models and the conversation.
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -19,6 +20,8 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from conductor_cli.app.driver import RunResult
+from conductor_cli.cli import session
 from conductor_cli.cli.chat_prompt import MAX_ENTRY, ChatEnded, ChatPrompt, open_history
 from conductor_cli.cli.chat_session import ChatSession
 from conductor_cli.cli.options import GlobalOptions, RunOptions
@@ -466,6 +469,27 @@ def test_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
 
     asyncio.run(work())
     assert len(failed) == 1
+
+
+def test_sigterm_at_the_very_end_of_a_run_ends_the_chat_and_keeps_the_turn(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_to_end = session.run_to_end
+
+    async def run_and_terminate(*args: Any, **options: Any) -> RunResult:
+        result = await run_to_end(*args, **options)
+        signal.raise_signal(signal.SIGTERM)
+        return result
+
+    monkeypatch.setattr(session, "run_to_end", run_and_terminate)
+
+    async def ask(chat: ChatSession) -> None:
+        with pytest.raises(ChatEnded) as ended:
+            await chat.ask("hi")
+        assert ended.value.code == 143
+
+    chat = run_in_chat(ask)
+    assert [turn.answer for turn in chat.turns] == ["alpha answers"]
 
 
 def test_history_file_is_private_and_redacts_keys(tmp_path: Path) -> None:

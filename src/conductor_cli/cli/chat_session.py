@@ -331,19 +331,22 @@ class ChatSession:
         )
         job = self.session.job(spec)
         result = await self.session.run_job(orchestra, job, chat=True)
-        if result.exit_code == TERMINATED_EXIT_CODE:
+        self._remember_run(result.run.trace, replaces=replaces)
+        if self.session.terminated:
             raise ChatEnded(TERMINATED_EXIT_CODE)
-        trace = result.run.trace
+        return result
+
+    def _remember_run(self, trace: Trace, *, replaces: bool) -> None:
+        """Add a run to the conversation, in place of the last turn where it `replaces` that."""
         self.runs.append(trace)
         if not trace.answer:
             self._open_end = trace
-            return result
+            return
         self._open_end = None
         if replaces:
             self.turns.pop()
         self.turns.append(trace)
         self._note_name()
-        return result
 
     async def rate(self, verdict: Verdict, step: int) -> Rating:
         """Rate the last run, or one `step` of it; the planner then reads the new cards.

@@ -76,6 +76,8 @@ class Session:
         self.conversations = state.conversations
         self.attachments: AttachmentStore = state.attachments()
         self.output: OutputName = options.format
+        self.terminated = False
+        """Whether a signal asked the process to end during the last run, or at its very end."""
         self.quiet = common.quiet
         self.stores_traces = open_store(self.settings, wanted=not options.no_trace) is not None
 
@@ -235,7 +237,7 @@ class Session:
         around = replace(self.output_context, asked=chat)
         view = open_views(self.output, self.settings["output.progress"], around)
         with ExitStack() as stack:
-            stack.enter_context(stop_on_signals(run, chat=chat))
+            signals = stack.enter_context(stop_on_signals(run, chat=chat))
             person = None
             if approves or asks_about_tools:
                 from conductor_cli.cli.approval import Approver
@@ -252,6 +254,7 @@ class Session:
             )
         for error in result.errors:
             print_error(error)
+        self.terminated = signals.terminated
         if command and not plan_only:
             await self._rate_by_check(result.run.trace, command, chat=chat)
         return result

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.cli.keypress import restore_terminal
@@ -28,8 +29,16 @@ ENDING_SIGNALS: Final = tuple(
 """Signals that ask a chat to end. Windows has no SIGHUP."""
 
 
+@dataclass(slots=True)
+class StopSignals:
+    """What signals have asked for since a run began."""
+
+    terminated: bool = False
+    """Whether SIGTERM or a hang-up came, which also ends a chat whose run had just finished."""
+
+
 @contextmanager
-def stop_on_signals(run: Run, *, chat: bool = False) -> Iterator[None]:
+def stop_on_signals(run: Run, *, chat: bool = False) -> Iterator[StopSignals]:
     """Have Ctrl-C, SIGTERM and a hang-up stop the run and keep what is finished.
 
     A second Ctrl-C soon after the first ends the process. In a `chat` it does nothing then, since
@@ -38,6 +47,7 @@ def stop_on_signals(run: Run, *, chat: bool = False) -> Iterator[None]:
     blocks the loop. Needs a running loop.
     """
     loop = asyncio.get_running_loop()
+    signals = StopSignals()
     previous: float | None = None  # When Ctrl-C was pressed; in a chat, for the first time
 
     def interrupt(*_: object) -> None:
@@ -54,6 +64,7 @@ def stop_on_signals(run: Run, *, chat: bool = False) -> Iterator[None]:
         loop.call_soon_threadsafe(lambda: run.stop("cancelled"))
 
     def terminate(*_: object) -> None:
+        signals.terminated = True
         loop.call_soon_threadsafe(lambda: run.stop("terminated"))
 
     handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
@@ -66,7 +77,7 @@ def stop_on_signals(run: Run, *, chat: bool = False) -> Iterator[None]:
             # that the loop wakes up.
             stack.enter_context(on_signal(number, lambda: None))
             stack.enter_context(handle_signal(number, handler))
-        yield
+        yield signals
 
 
 def _end_process() -> None:
