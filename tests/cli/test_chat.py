@@ -20,7 +20,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from conductor_cli.app.driver import RunResult
+from conductor_cli.app.driver import RunResult, run_to_end
 from conductor_cli.cli import session
 from conductor_cli.cli.chat_prompt import MAX_ENTRY, ChatEnded, ChatPrompt, open_history
 from conductor_cli.cli.chat_session import ChatSession
@@ -474,14 +474,12 @@ def test_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
 def test_sigterm_at_the_very_end_of_a_run_ends_the_chat_and_keeps_the_turn(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_to_end = session.run_to_end
-
     async def run_and_terminate(*args: Any, **options: Any) -> RunResult:
         result = await run_to_end(*args, **options)
         signal.raise_signal(signal.SIGTERM)
         return result
 
-    monkeypatch.setattr(session, "run_to_end", run_and_terminate)
+    monkeypatch.setattr(session, run_to_end.__name__, run_and_terminate)
 
     async def ask(chat: ChatSession) -> None:
         with pytest.raises(ChatEnded) as ended:

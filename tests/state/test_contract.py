@@ -170,6 +170,9 @@ def test_runs_are_found_by_the_beginning_of_their_id_and_counted_back(state: Sta
     assert traces.runs() == [RUNS[3], RUNS[2], RUNS[1], RUNS[0]], (
         "within a second, the time of writing decides"
     )
+    assert [traces.newest_ids(count) for count in range(6)] == [
+        traces.runs()[:count] for count in range(6)
+    ]
     assert [traces.find(name) for name in ("last", "last~0", "last~2", "last~3")] == [
         RUNS[at] for at in (3, 3, 1, 0)
     ]
@@ -344,6 +347,10 @@ def test_limits_of_a_day_hold_for_all_and_for_a_client(state: State) -> None:
         ("", Decimal("0.02"), 2, 0),
         ("app", Decimal("0.01"), 1, 0),
     ]
+    tokens = sum(row.usage.tokens for row in rows)
+    assert tokens > 0
+    assert state.read_tokens(rows[0].day) == tokens
+    assert state.read_tokens(date(2020, 1, 1)) == 0
 
 
 def test_all_servers_of_a_state_sign_with_one_secret(state: State, postgres: Cluster) -> None:

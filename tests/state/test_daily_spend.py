@@ -24,7 +24,14 @@ from conductor_cli.core.pool import DayLimits, Limits, Worker
 from conductor_cli.core.usage import Price, Usage, with_cost
 from conductor_cli.state import spending
 from conductor_cli.state.interfaces import USER, Spender
-from conductor_cli.state.spending import FILE, DailySpend, checkpoint, open_database, read_spent
+from conductor_cli.state.spending import (
+    FILE,
+    DailySpend,
+    checkpoint,
+    open_database,
+    read_spent,
+    read_tokens,
+)
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))
 ANN = Worker(name="ann", kind="openai", model="gpt-x", price=DEAR)
@@ -212,6 +219,17 @@ def test_what_a_killed_process_left_half_done_is_undone_by_a_reader(place: Path)
     subprocess.run([sys.executable, "-c", HALF_DONE, str(place / FILE)], check=False)
     assert (place / f"{FILE}-journal").stat().st_size > 0
     assert [row.usage.calls for row in read_spent(place, NOON.date())] == [1]
+
+
+def test_tokens_of_a_day_are_read_from_a_file_without_totals(place: Path) -> None:
+    """As an earlier version left it, and where nobody may write."""
+    run = OneRun(place, DayLimits())
+    run.call(written=5)
+    run.spend.close()
+    with closing(open_database(place / FILE)) as database:
+        database.execute("DROP TABLE totals")
+    assert read_tokens(place, NOON.date()) == 105
+    assert read_tokens(place / "nowhere", NOON.date()) == 0
 
 
 def call_by_two_keys(pipe: Connection, place: Path, checkpoints: bool) -> None:

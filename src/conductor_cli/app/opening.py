@@ -459,7 +459,7 @@ def find_lost_calls(settings: Settings, *, newest_only: bool = False) -> str:
     # Of each run its tokens and the workers that it asked
     spent: list[tuple[int, set[str]]] = []
     if newest_only:
-        for run in state.traces.runs()[:1]:
+        for run in state.traces.newest_ids():
             if run >= since:
                 trace = state.traces.trace(run, pieces=False)
                 spent.append((trace.usage.tokens, {record.worker for record in trace.steps}))
@@ -469,7 +469,7 @@ def find_lost_calls(settings: Settings, *, newest_only: bool = False) -> str:
             names = {name for name in row.workers.split(SEPARATOR) if name}
             spent.append((row.tokens, names))
     traced = sum(tokens for tokens, workers in spent if not workers <= demo)
-    recorded = sum(row.usage.tokens for row in state.read_spent(today))
+    recorded = state.read_tokens(today)
     if recorded >= traced:
         return ""
     return (

@@ -286,6 +286,13 @@ class Traces(ABC):
         Raises `UsageError` where they cannot be read.
         """
 
+    def newest_ids(self, count: int = 1) -> list[str]:
+        """Return the ids of so many runs, the newest first.
+
+        Raises `UsageError` where they cannot be read.
+        """
+        return self.runs()[:count]
+
     @abstractmethod
     def newest(self, query: RunQuery = EVERY_RUN, count: int = 20) -> tuple[list[StoredRun], bool]:
         """Return the newest matching runs, all for -1, and whether there are more.
@@ -301,9 +308,12 @@ class Traces(ABC):
         `among` are the only runs that may be meant, newest first. Raises `UsageError` for none or
         several.
         """
-        if among is None:
-            among = self.runs()
-        return find_run(name, among)
+        if among is not None:
+            return find_run(name, among)
+        back = runs_back(name)
+        if back is not None:
+            return find_run(name, self.newest_ids(back + 1))
+        return find_run(name, self.runs())
 
     @abstractmethod
     def location(self, run: str) -> str:

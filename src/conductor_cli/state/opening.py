@@ -15,7 +15,7 @@ from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.state.interfaces import USER, Spender, Spending
 from conductor_cli.state.records import Attachments, Names, RatingsFile
 from conductor_cli.state.served_files import ServedFiles
-from conductor_cli.state.spending import DailySpend, SpentRow, checkpoint, read_spent
+from conductor_cli.state.spending import DailySpend, SpentRow, checkpoint, read_spent, read_tokens
 from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.system.disk import exclusive_lock, make_private_directory, write_atomically
 
@@ -99,6 +99,13 @@ class FileState:
     ) -> tuple[SpentRow, ...]:
         """Return what was used from day `first` on. Raises `ConfigError` or `StateUnavailable`."""
         return read_spent(self.paths.spending, first, by)
+
+    def read_tokens(self, day: date) -> int:
+        """Return the tokens that limits count on a day, in the time that one row takes.
+
+        Raises `ConfigError` or `StateUnavailable`.
+        """
+        return read_tokens(self.paths.spending, day)
 
     def tidy_spending(self) -> None:
         """Move what was spent to its final place. Nobody has to wait; raises nothing."""

@@ -37,6 +37,8 @@ from conductor_cli.system.disk import (
     write_atomically,
 )
 
+VERDICTS: Final = frozenset(get_args(Verdict))
+RATERS: Final = frozenset(get_args(RatedBy))
 MAX_NAMES: Final = 1000  # Names that are kept; the one that was set first is forgotten first
 NAMED: Final = re.compile(rb'"sha256":\s?"([0-9a-f]{64})"')  # How an event names an attachment
 NEWEST_BYTES: Final = 1 << 19
@@ -106,27 +108,36 @@ def parse_rating(raw: bytes) -> Rating | None:
     """
     try:
         fields = json.loads(raw)
-        shares = tuple(map(_parse_share, fields["shares"]))
-        run, step, verdict, by, time = (
-            fields[name] for name in ("run", "step", "verdict", "by", "time")
+        rating = Rating(
+            run=fields["run"],
+            step=fields["step"],
+            verdict=fields["verdict"],
+            by=fields["by"],
+            time=fields["time"],
+            shares=tuple(map(_parse_share, fields["shares"])),
+        )
+        is_rating = (
+            type(rating.run) is str
+            and type(rating.step) is int
+            and type(rating.time) in (int, float)
+            and math.isfinite(rating.time)
+            and rating.verdict in VERDICTS
+            and rating.by in RATERS
         )
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
-    is_rating = (
-        type(run) is str
-        and type(step) is int
-        and type(time) in (int, float)
-        and math.isfinite(time)
-    )
-    if not is_rating or verdict not in get_args(Verdict) or by not in get_args(RatedBy):
-        return None
-    return Rating(run=run, step=step, verdict=verdict, by=by, time=time, shares=shares)
+    return rating if is_rating else None
 
 
 def _parse_share(fields: Any) -> RatingShare:  # noqa: ANN401 - any JSON value
     """Raises `ValueError`, `LookupError` or `TypeError`."""
     share = RatingShare(
-        **{name: fields[name] for name in ("worker", "key", "step", "kind", "weight", "good")}
+        worker=fields["worker"],
+        key=fields["key"],
+        step=fields["step"],
+        kind=fields["kind"],
+        weight=fields["weight"],
+        good=fields["good"],
     )
     texts = type(share.worker) is type(share.key) is type(share.kind) is str
     if (

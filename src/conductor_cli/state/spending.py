@@ -346,11 +346,37 @@ def read_spent(
 
     Raises `ConfigError`.
     """
+    with _reading(directory) as database:
+        if database is None:
+            return ()
+        return tuple(map(spent_row, _sum_calls(database, first, GROUPS[by])))
+
+
+def read_tokens(directory: Path, day: date) -> int:
+    """Return the tokens that limits count on a day. Raises `ConfigError`."""
+    with _reading(directory) as database:
+        if database is None:
+            return 0
+        total = "SELECT tokens FROM totals WHERE day = ? AND scope = ''"
+        if not _has_totals(database):  # a file of an earlier version that nobody may write
+            total = "SELECT SUM(tokens_in + tokens_out) FROM calls WHERE day = ?"
+        (tokens,) = database.execute(total, (str(day),)).fetchone() or (0,)
+    return int(tokens or 0)
+
+
+@contextmanager
+def _reading(directory: Path) -> Iterator[sqlite3.Connection | None]:
+    """The database, opened to be read; None where no call was ever recorded.
+
+    Raises `ConfigError`.
+    """
     path = directory / FILE
     try:
         if _old_books(directory) and os.access(directory, os.W_OK):
             open_database(path).close()
-        path.stat()
+        if not path.exists():
+            yield None
+            return
         # A reader writes too: beside a write-ahead log, and to undo what a killed process left half
         # done.
         writable = os.access(directory, os.W_OK) and os.access(path, os.W_OK)
@@ -363,26 +389,26 @@ def read_spent(
         uri = f"{path.absolute().as_uri()}?mode={mode}"
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as database:
             _check_version(database)
-            if not database.execute("PRAGMA table_info(calls)").fetchall():
-                return ()  # a process was killed when it had just created the file
-            defaults = [
-                f", {default} AS {name}" for name, (_, default) in _absent(database).items()
-            ]
-            rows = database.execute(
-                # constants
-                f"SELECT day, {GROUPS[by]}, SUM(worker_call), SUM(calls), SUM(unpriced),"  # noqa: S608
-                " SUM(tokens_in), SUM(tokens_out), SUM(cost), SUM(calls * failed),"
-                " SUM(CASE WHEN failed THEN cost END), COUNT(owner)"
-                f" FROM (SELECT *{''.join(defaults)} FROM calls) WHERE day >= ?"
-                " GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5",
-                (str(first),),
-            ).fetchall()
-        return tuple(map(spent_row, rows))
-    except FileNotFoundError:
-        return ()
+            has_table = bool(database.execute("PRAGMA table_info(calls)").fetchall())
+            # Without the table, a process was killed when it had just created the file.
+            yield database if has_table else None
     except (OSError, sqlite3.Error, ValueError) as error:
         message = f"{path} cannot be read: {describe_system_error(error)}"
         raise ConfigError(message, hint="fix its permissions, or move it away") from None
+
+
+def _sum_calls(database: sqlite3.Connection, first: date, group: str) -> list[tuple[Any, ...]]:
+    """The rows of `spent_row` from day `first` on, by one of `GROUPS`."""
+    defaults = [f", {default} AS {name}" for name, (_, default) in _absent(database).items()]
+    return database.execute(
+        # constants
+        f"SELECT day, {group}, SUM(worker_call), SUM(calls), SUM(unpriced),"  # noqa: S608
+        " SUM(tokens_in), SUM(tokens_out), SUM(cost), SUM(calls * failed),"
+        " SUM(CASE WHEN failed THEN cost END), COUNT(owner)"
+        f" FROM (SELECT *{''.join(defaults)} FROM calls) WHERE day >= ?"
+        " GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5",
+        (str(first),),
+    ).fetchall()
 
 
 def exact_dollars(nano: int | None) -> Decimal | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import glob
+import heapq
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -47,19 +48,38 @@ class TraceStore(Traces):
 
         Ids sort by time, to the second; within a second the time of the last write decides.
         """
-        files = []
+        return self._newest_first(self._names())
+
+    def newest_ids(self, count: int = 1) -> list[str]:
+        """Return the ids of so many runs, the newest first, as `runs` does.
+
+        All names are read, and the files only of those that may be among the newest.
+        """
+        names = self._names()
+        newest = heapq.nlargest(count, names)
+        if not newest:
+            return []
+        since = newest[-1][:_SECOND]
+        return self._newest_first([name for name in names if name >= since])[:count]
+
+    def _names(self) -> list[str]:
+        """The names of all traces. Raises `UsageError`."""
         try:
             with os.scandir(self.directory) as entries:
-                for entry in entries:
-                    if entry.name.endswith(SUFFIX):
-                        written = 0  # of one that has just vanished, and of a broken link
-                        with suppress(OSError):
-                            written = entry.stat().st_mtime_ns
-                        files.append((entry.name, written))
+                return [entry.name for entry in entries if entry.name.endswith(SUFFIX)]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise unreadable(self.directory, error) from None
+
+    def _newest_first(self, names: Sequence[str]) -> list[str]:
+        """The runs of traces of these names, sorted."""
+        files = []
+        for name in names:
+            written = 0  # of one that has just vanished, and of a broken link
+            with suppress(OSError):
+                written = (self.directory / name).stat().st_mtime_ns
+            files.append((name, written))
         files.sort(key=lambda file: (file[0][:_SECOND], file[1]), reverse=True)
         return [name.removesuffix(SUFFIX) for name, _ in files]
 

@@ -478,6 +478,10 @@ class SharedState:
     ) -> tuple[SpentRow, ...]:
         return read_shared_spent(self.database, first, by)
 
+    def read_tokens(self, day: date) -> int:
+        statement = "SELECT tokens FROM conductor_totals WHERE day = %s AND scope = ''"
+        return sum(tokens for (tokens,) in self.database.call(statement, day))
+
     def tidy_spending(self) -> None:
         """The database does so by itself."""
 

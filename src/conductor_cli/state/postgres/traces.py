@@ -182,6 +182,10 @@ class SharedTraces(Traces):
         rows = self._database.call(f"SELECT run FROM conductor_runs r ORDER BY {_ORDER}")  # noqa: S608
         return [run for (run,) in rows]
 
+    def newest_ids(self, count: int = 1) -> list[str]:
+        statement = f"SELECT run FROM conductor_runs r ORDER BY {_ORDER} LIMIT %s"  # noqa: S608
+        return [run for (run,) in self._database.call(statement, count)]
+
     def newest(self, query: RunQuery = EVERY_RUN, count: int = 20) -> tuple[list[StoredRun], bool]:
         """Return the newest matching runs, and whether there are more.
 
