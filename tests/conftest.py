@@ -91,6 +91,7 @@ def pytest_configure() -> None:
     Some libraries read it only then.
     """
     dropped = {*TERMINAL, *RUNNERS, *PROXIES}
+    _keep_bytecode()
     for name in list(os.environ):
         known = (
             name.upper() in dropped
@@ -112,6 +113,15 @@ def pytest_configure() -> None:
     examples = int(os.environ.get("CI_EXAMPLES", "25"))
     hypothesis.settings.register_profile("conductor", deadline=None, max_examples=examples)
     hypothesis.settings.load_profile("conductor")
+
+
+def _keep_bytecode() -> None:
+    """Let our modules be compiled once, as for users, not by each program that a test starts.
+
+    Images of containers often turn that off, and then compiling is half of what a command does.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

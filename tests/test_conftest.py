@@ -40,6 +40,10 @@ def test_is_interrupted():
     asks = "import signal; print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)"
     assert subprocess.check_output([sys.executable, "-c", asks]) == b"False\\n"
 
+def test_a_program_keeps_its_bytecode():
+    asks = "import sys; print(sys.dont_write_bytecode)"
+    assert subprocess.check_output([sys.executable, "-c", asks]) == b"False\\n"
+
 @pytest.mark.parametrize("number", range(4))
 def test_swallows_the_refusal(number):
     try:
@@ -121,13 +125,14 @@ def run(place: Path, *words: str, **environment: str) -> tuple[int, str]:
 def test_what_leaves_the_machine_fails_and_what_is_skipped_is_written_down(tmp_path: Path) -> None:
     """Each connection that leaves is refused, and its test fails even if it swallows that.
 
-    Unless it has the mark. A program that a test starts can be interrupted. The skipped tests and
+    Unless it has the mark. A program that a test starts can be interrupted, and keeps the bytecode
+    that it compiles, though what started the tests was told to keep none. The skipped tests and
     modules, of two processes here, are in a file that `pytest @FILE` takes; a known failure is not.
     With CI_NO_SKIPS they fail, and name what is not installed.
     """
     skipped = tmp_path / "skipped"
-    code, shown = run(tmp_path, "-n", "2", CI_SKIPPED=str(skipped))
-    assert (code, "7 passed, 2 skipped, 1 xfailed, 4 errors" in shown) == (1, True), shown
+    code, shown = run(tmp_path, "-n", "2", CI_SKIPPED=str(skipped), PYTHONDONTWRITEBYTECODE="1")
+    assert (code, "8 passed, 2 skipped, 1 xfailed, 4 errors" in shown) == (1, True), shown
     assert (
         shown.count("Failed: tried to reach ") >= 4,
         shown.count("refused: NetworkRefused") >= 4,
