@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Message
+from conductor_cli.core.chat import Message, ToolCall
 from conductor_cli.core.errors import Failure, FailureKind
 from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.pool import Limits, Pool
@@ -25,9 +25,10 @@ from conductor_cli.core.trace import (
     Outcome,
     Trace,
     apply_event,
+    describe_approval,
     describe_failed_attempts,
 )
-from conductor_cli.core.usage import Usage
+from conductor_cli.core.usage import NO_USAGE, Usage
 from tests.core.strategies import events as any_events
 
 SPENT = Usage(tokens_in=10, tokens_out=2, cost=Decimal("0.5"), calls=1)
@@ -329,3 +330,70 @@ def test_each_worker_has_its_own_reason_and_cure() -> None:
 def test_what_a_server_says_is_bounded() -> None:
     said = describe_failed_attempts([failed("ann", "x" * 1_000_000, "y" * 1_000_000)])
     assert len(said) < 2 * MAX_REASON + 60
+
+
+def tool_offered(*, at: float, step: int = 1) -> ev.ToolOffered:
+    call = ToolCall(id="c1", name="write_file", arguments="{}")
+    return ev.ToolOffered(at=at, step=step, attempt=1, turn=1, call=call, server="fs", worker="ann")
+
+
+def tool_called(*, at: float, step: int = 1) -> ev.ToolCalled:
+    call = ToolCall(id="c1", name="write_file", arguments="{}")
+    return ev.ToolCalled(at=at, step=step, attempt=1, turn=1, call=call, server="fs")
+
+
+def waited_for(trace: Trace) -> str:
+    assert trace.waits_for is not None
+    return describe_approval(trace.waits_for)
+
+
+def test_a_run_waits_for_a_person_until_the_plan_is_decided_about() -> None:
+    offered = folded(
+        STARTED,
+        planned(),
+        ev.PlanReady(at=3.0, plan=PLAN, usage=SPENT),
+        ev.PlanOffered(at=3.0),
+    )
+    assert waited_for(offered) == "approval of the plan"
+    assert offered.seconds_waited(93.0) == 90.0
+    decided = apply_event(offered, ev.PlanDecided(at=93.0, verdict="approved"))
+    assert decided.waits_for is None
+    assert decided.seconds_waited(98.0) == 90.0
+
+
+def test_a_run_waits_for_a_person_until_the_offered_call_is_made_or_its_step_ends() -> None:
+    offered = folded(STARTED, planned(), started(), tool_offered(at=4.0))
+    assert waited_for(offered) == "approval of fs.write_file"
+    called = apply_event(offered, tool_called(at=9.0))
+    assert called.waits_for is None
+    assert called.seconds_waited(20.0) == 5.0
+    stopped = apply_event(
+        offered, ev.StepStopped(at=6.0, step=1, reason="cancelled", usage=NO_USAGE)
+    )
+    assert stopped.waits_for is None
+    failed = apply_event(offered, ev.RunFailed(at=7.0, error=FAULT, usage=SPENT))
+    assert failed.waits_for is None
+    assert failed.seconds_waited(7.0) == 3.0
+
+
+def test_while_another_step_runs_no_time_counts_as_waiting() -> None:
+    parallel = (
+        STARTED,
+        planned(1, last=False),
+        planned(2),
+        started(1),
+        started(2),
+        tool_offered(at=4.0),
+    )
+    assert folded(*parallel).waits_for is not None
+    assert folded(*parallel).seconds_waited(9.0) == 0.0
+    finished = ev.StepFinished(at=6.0, step=2, attempt=1, text="a", usage=SPENT, finish="stop")
+    assert folded(*parallel, finished, tool_called(at=9.0)).seconds_waited(9.0) == 0.0
+
+
+def test_a_run_waits_where_a_nested_one_does() -> None:
+    inner = (STARTED, planned(), started(), tool_offered(at=4.0))
+    nested = [ev.NestedEvent(at=3.0 + event.at, step=1, event=event) for event in inner]
+    trace = folded(STARTED, planned(), started(at=3.0), *nested)
+    assert waited_for(trace) == "approval of fs.write_file"
+    assert trace.seconds_waited(12.0) == 5.0

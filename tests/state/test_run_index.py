@@ -411,3 +411,29 @@ def test_matches_are_shown_under_their_run() -> None:
         "…",
         40,
     )
+
+
+def test_a_run_that_waits_for_a_person_says_so_and_its_time_is_without_the_wait(
+    store: TraceStore,
+) -> None:
+    run = "20261104-100000-00000a"
+    begun = events(run, "May it run?")[:3]
+    writer = begin_run(store, run, [*begun, ev.PlanOffered(at=0.2)])
+    rows, _ = store.newest()
+    assert [(row.state, row.waits) for row in rows] == [("running", "approval of the plan")]
+    (line,) = [line for line in run_lines(rows, 0, datetime.now(UTC)) if run in line]
+    assert "waits for approval of the plan" in line
+    writer.write(ev.PlanDecided(at=90.2, verdict="approved"))
+    writer.write(ev.RunFinished(at=95.2, answer="yes", usage=Usage()))
+    writer.close()
+    rows, _ = store.newest()
+    assert [(row.waits, row.waited, row.seconds) for row in rows] == [("", 90.0, 95.2)]
+    (line,) = [line for line in run_lines(rows, 0, datetime.now(UTC)) if run in line]
+    assert "5.2 s" in line
+
+
+def test_a_run_whose_process_is_gone_waits_for_nobody(store: TraceStore) -> None:
+    run = "20261104-100000-00000a"
+    begin_run(store, run, [*events(run, "Still there?")[:3], ev.PlanOffered(at=0.2)]).close()
+    rows, _ = store.newest()
+    assert [(row.state, row.waits) for row in rows] == [("interrupted", "")]

@@ -44,6 +44,8 @@ KEYS = [
     "usage",
     "notices",
     "rejected_plans",
+    "waits",
+    "waited",
 ]
 STEP_KEYS = [
     "number",

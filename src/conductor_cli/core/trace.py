@@ -105,6 +105,17 @@ def _shorten(text: str) -> str:
     return f"{text[: MAX_REASON - 4].rstrip()} ..."
 
 
+Offer = ev.PlanOffered | ev.ToolOffered
+"""What a person is asked to approve."""
+
+
+def describe_approval(offer: Offer) -> str:
+    """Return what a run waits for: `approval of the plan`, `approval of fs.write_file`."""
+    if isinstance(offer, ev.PlanOffered):
+        return "approval of the plan"
+    return f"approval of {offer.server}.{offer.call.name}"
+
+
 StepState = Literal["waiting", "running", "done", "failed", "stopped", "skipped"]
 RunState = Literal["planning", "running", "finished", "failed"]
 Outcome = Literal["finished", "partial", "cancelled", "failed", "running", "interrupted"]
@@ -186,7 +197,8 @@ class Trace:
 
     `revised` says what the rest of the plan was planned anew for. `recovered` says in words what
     the run recovered by itself; `all_notices` has these words and the notices of all nested runs
-    too.
+    too. `offer` is what the run itself waits for a person to approve, and `waited` are the seconds
+    of the waits that are over; `waits_for` and `seconds_waited` include nested runs.
     """
 
     run: str = ""
@@ -219,6 +231,32 @@ class Trace:
     tool_calls: tuple[ToolCall, ...] = ()
     error: Failure | None = None
     usage: Usage = field(default=Usage())
+    offer: Offer | None = None
+    waited: float = 0.0
+
+    @property
+    def waits_for(self) -> Offer | None:
+        """What a person has to approve before the run, or one that is nested in it, goes on."""
+        if self.ended:
+            return None
+        if self.offer is not None:
+            return self.offer
+        for record in self.steps:
+            if record.state == "running" and record.nested is not None:
+                offer = record.nested.waits_for
+                if offer is not None:
+                    return offer
+        return None
+
+    def seconds_waited(self, now: float) -> float:
+        """Return for how long the run did nothing but wait for a person, until second `now`."""
+        seconds = self.waited
+        if self.offer is not None and not self.ended:
+            seconds += _seconds_of_wait(self, self.offer, now)
+        for record in self.steps:
+            if record.nested is not None and record.started is not None:
+                seconds += record.nested.seconds_waited(now - record.started)
+        return seconds
 
     @property
     def ended(self) -> bool:
@@ -330,11 +368,12 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:
                 **_with_planning(trace, event.usage),
             }
         case ev.PlanOffered() | ev.ToolOffered():
-            return {}
+            return {"offer": event}
         case ev.PlanDecided():
             if event.verdict == "approved":
-                return {}
-            return {"plan": None, "plan_text": "", "steps": (), "state": "planning"}
+                return _after_wait(trace, event.at)
+            discarded = {"plan": None, "plan_text": "", "steps": (), "state": "planning"}
+            return discarded | _after_wait(trace, event.at)
         case ev.PlanRevised():
             return _changes_of_revised_plan(trace, event)
         case ev.Notice():
@@ -350,9 +389,11 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:
                 "partial": event.partial,
                 "error": event.error,
                 "tool_calls": event.tool_calls,
+                **_after_wait(trace, event.at),
             }
         case ev.RunFailed():
-            return {"state": "failed", "error": event.error, "usage": event.usage}
+            ended = {"state": "failed", "error": event.error, "usage": event.usage}
+            return ended | _after_wait(trace, event.at)
         case _:
             for index, record in enumerate(trace.steps):
                 if record.number == event.step:
@@ -431,6 +472,9 @@ _StepEvent = (
 def _changes_of_step(trace: Trace, index: int, event: _StepEvent) -> dict[str, Any]:
     record = trace.steps[index]
     steps = (*trace.steps[:index], _record_after(record, event), *trace.steps[index + 1 :])
+    if trace.offer is not None and _ends_wait(event, trace.offer):
+        waited = _after_wait(trace, event.at)
+        return waited | _changes_of_step(fast_replace(trace, **waited), index, event)
     if not isinstance(event, (ev.StepFailed, ev.StepStopped, ev.StepFinished)):
         return {"steps": steps}
     changes: dict[str, Any] = {"steps": steps, "usage": trace.usage + event.usage}
@@ -440,6 +484,37 @@ def _changes_of_step(trace: Trace, index: int, event: _StepEvent) -> dict[str, A
         notice = ev.Notice(at=event.at, step=event.step, text=text, recovered=True)
         changes["recovered"] = (*trace.recovered, notice)
     return changes
+
+
+def _ends_wait(event: _StepEvent, offer: Offer) -> bool:
+    """Return whether an event says that the person has decided, or that nobody waits any more."""
+    if isinstance(offer, ev.PlanOffered) or event.step != offer.step:
+        return False
+    if isinstance(event, ev.ToolCalled):
+        return (event.attempt, event.turn, event.call.id) == (
+            offer.attempt,
+            offer.turn,
+            offer.call.id,
+        )
+    return isinstance(event, ev.StepStarted | ev.StepFailed | ev.StepStopped | ev.StepFinished)
+
+
+def _after_wait(trace: Trace, at: float) -> dict[str, Any]:
+    """Return what changes when a person is not waited for any more."""
+    if trace.offer is None:
+        return {}
+    return {"offer": None, "waited": trace.waited + _seconds_of_wait(trace, trace.offer, at)}
+
+
+def _seconds_of_wait(trace: Trace, offer: Offer, at: float) -> float:
+    """Return the seconds from an offer to `at`; none where another step ran meanwhile."""
+    for record in trace.steps:
+        if isinstance(offer, ev.ToolOffered) and record.number == offer.step:
+            continue
+        has_ended_since = record.ended is not None and record.ended > offer.at
+        if record.state == "running" or has_ended_since:
+            return 0.0
+    return max(0.0, at - offer.at)
 
 
 def _describe_recovered_step(record: StepRecord) -> str:

@@ -32,7 +32,7 @@ from conductor_cli.state.stored_run import (
 )
 
 # Raise it when rows are computed differently, so that existing indexes are rebuilt
-VERSION: Final = 10
+VERSION: Final = 11
 MANY_FILES: Final = 500  # From this many new files on, the user is told why it takes a while
 PATIENCE_SECONDS: Final = 10.0  # Seconds to wait for another process that is writing
 _CREATING: Final = threading.Lock()

@@ -94,7 +94,7 @@ def _cells(run: StoredRun, now: datetime) -> list[str]:
         cost = float(run.cost)
     duration = UNKNOWN
     if run.time:
-        duration = format_duration(run.seconds)
+        duration = format_duration(max(0.0, run.seconds - run.waited))
     return [
         run.run,
         format_time(run.time, now),
@@ -109,6 +109,8 @@ def _cells(run: StoredRun, now: datetime) -> list[str]:
 
 def _state_cell(run: StoredRun) -> str:
     state: str = run.state
+    if run.waits:
+        state = f"waits for {run.waits}"
     if run.recovered:
         state += ", recovered"
     if run.problem and run.state != "unreadable":

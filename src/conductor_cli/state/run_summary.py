@@ -19,7 +19,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.serialization import MAX_WHOLE
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.trace import StepRecord, Trace, apply_event
+from conductor_cli.core.trace import StepRecord, Trace, apply_event, describe_approval
 from conductor_cli.state.stored_run import SEPARATOR, SUFFIX, StoredRun
 from conductor_cli.state.trace_file import is_live, read_events
 
@@ -75,6 +75,9 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
     cost = ""
     if usage.cost is not None:
         cost = f"{usage.cost:f}"
+    waits = ""
+    if state == "running" and trace.waits_for is not None:
+        waits = one_line(describe_approval(trace.waits_for))
     return StoredRun(
         run=run,
         state=state,
@@ -94,6 +97,8 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
         subtasks=SEPARATOR.join(one_line(record.step.subtask) for record in records),
         answers=SEPARATOR.join(answers),
         origin=one_line(trace.origin),
+        waits=waits,
+        waited=trace.seconds_waited(seconds),
     )
 
 

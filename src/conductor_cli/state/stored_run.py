@@ -25,8 +25,9 @@ class StoredRun(NamedTuple):
     `resumed` is the run whose finished steps were taken over. `conductor` is the model that
     planned. `state` is an `Outcome` of `core/trace.py` or unreadable; `problem` says why a file is
     unreadable or what is damaged in it. `recovered` are the texts about what the run recovered by
-    itself. `origin` is who asked, as the trace says it. Each text is one line; several in one field
-    are joined by `SEPARATOR`.
+    itself. `origin` is who asked, as the trace says it. `waits` is what a person has to approve
+    before the run goes on, empty where nobody is waited for; of its `seconds` it only waited for
+    approval in `waited`. Each text is one line; several in one field are joined by `SEPARATOR`.
     """
 
     run: str
@@ -47,6 +48,8 @@ class StoredRun(NamedTuple):
     subtasks: str = ""
     answers: str = ""
     origin: str = ""
+    waits: str = ""
+    waited: float = 0.0
 
     @property
     def title(self) -> str:
@@ -102,6 +105,8 @@ def stored_run_data(row: StoredRun, location: str) -> dict[str, Any]:
         "unpriced": row.unpriced,
         "tokens": row.tokens,
         "seconds": row.seconds,
+        "waits": row.waits or None,
+        "waited": round(row.waited, 3),
         "resumed": row.resumed or None,
         "problem": row.problem or None,
         "recovered": _parts(row.recovered),

@@ -12,7 +12,13 @@ from typing import Any
 from conductor_cli.core.events import Event, to_line
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.serialization import dump, encode_line
-from conductor_cli.core.trace import FailedAttempt, StepRecord, ToolRecord, Trace
+from conductor_cli.core.trace import (
+    FailedAttempt,
+    StepRecord,
+    ToolRecord,
+    Trace,
+    describe_approval,
+)
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.base import RunView, Stdout
 from conductor_cli.views.run_text import with_hint
@@ -73,8 +79,9 @@ def run_json(
 
     `state` is finished, cancelled, failed, interrupted, or running while another process writes the
     trace (`live`). `answer` is null when there is none, and `trace` when no file, `path`, has the
-    run. `notices` holds also what was recovered, and the notices of nested runs. Money is text, as
-    in the trace, because a float is not exact.
+    run. `waits` is what a person has to approve before the run goes on, else null, and `waited`
+    the seconds in which it did nothing but wait for that. `notices` holds also what was recovered,
+    and the notices of nested runs. Money is text, as in the trace, because a float is not exact.
     """
     state = trace.outcome(live=live)
     if state == "partial":
@@ -86,6 +93,8 @@ def run_json(
         "error": dump(trace.error and with_hint(trace.error)),
         "run": trace.run,
         "trace": path,
+        "waits": _waits_of(trace, live=live),
+        "waited": round(trace.seconds_waited(trace.at), 3),
         "resumed": trace.resumed or None,
         "mode": trace.mode,
         "conductor": trace.conductor,
@@ -99,6 +108,13 @@ def run_json(
             for notice in trace.all_notices()
         ],
     }
+
+
+def _waits_of(trace: Trace, *, live: bool) -> str | None:
+    """Return what a person has to approve before the run goes on; None where nobody has to."""
+    if live and trace.waits_for is not None:
+        return describe_approval(trace.waits_for)
+    return None
 
 
 def _workflow_data(trace: Trace, *, prompts: bool = False) -> dict[str, Any]:

@@ -23,10 +23,17 @@ from conductor_cli.core.media import describe_media
 from conductor_cli.core.plan import GIVEN, SELF, KeepAnswer
 from conductor_cli.core.question import File
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.trace import StepRecord, ToolRecord, Trace, describe_revised_plan
+from conductor_cli.core.trace import (
+    StepRecord,
+    ToolRecord,
+    Trace,
+    describe_approval,
+    describe_revised_plan,
+)
 
 MAX_MESSAGE: Final = 400  # Characters of an error's message or hint that are shown
 MAX_QUOTE: Final = 100  # Characters of a text that is shown in one line, and of a line of a log
+MIN_WAIT_SECONDS: Final = 1.0  # From which on a time says how much of it was spent waiting
 MAX_NAME: Final = 80  # Characters of the name of a worker or of a tool
 
 REASONS: Final[dict[ev.StopReason, str]] = {
@@ -266,8 +273,10 @@ def _run_event_text(event: ev.Event, trace: Trace, outer: str) -> EventText | No
             return EventText("the given answer is kept")
         case ev.PlanReady():
             return EventText(f"plan ready: {format_count(len(trace.steps), 'step')}")
+        case ev.PlanOffered():
+            return EventText(f"waits for {describe_approval(event)}")
         case ev.PlanDecided(verdict="approved"):
-            return None
+            return EventText("the user approved the plan")
         case ev.PlanDecided():
             verb = "edited" if event.verdict == "edited" else "rejected"
             feedback = f": {quote_text(event.feedback)}" if event.feedback else ""
@@ -305,6 +314,10 @@ def _step_event_text(event: ev.Event, record: StepRecord, step: str) -> EventTex
             return EventText(f"{step} stopped: {REASONS[event.reason]}")
         case ev.StepFinished():
             return EventText(f"{step} finished: {worker}, {_describe_finish(event, record)}")
+        case ev.ToolOffered():
+            tool = short_name(tool_name(event))
+            sentence = f"{step} waits for approval: {worker} wants to call {tool}"
+            return EventText(sentence, (event.call.arguments,))
         case ev.ToolCalled():
             tool = short_name(tool_name(event))
             return EventText(f"{step}: {worker} calls {tool}", (event.call.arguments,))
@@ -430,15 +443,33 @@ def describe_totals(trace: Trace, *, stored: bool) -> str:
         format_count(len(trace.steps), "step"),
         format_count(trace.usage.tokens, "token"),
         format_cost(trace.usage),
-        format_duration(trace.at),
+        describe_duration(trace),
         f"trace {one_line(trace.run)}" if stored and trace.stored else "",
     )
     return ", ".join(filter(None, parts))
 
 
+def describe_duration(trace: Trace) -> str:
+    """Return how long the run took, and how much of that it only waited for a person."""
+    took = format_duration(trace.at)
+    waited = trace.seconds_waited(trace.at)
+    if waited < MIN_WAIT_SECONDS:
+        return took
+    return f"{took} of which {format_duration(waited)} waiting for approval"
+
+
+def describe_wait(trace: Trace) -> str:
+    """Return `waits for approval of the plan`, or what else; empty where nobody is waited for."""
+    if trace.waits_for is None:
+        return ""
+    return one_line(f"waits for {describe_approval(trace.waits_for)}")[:MAX_QUOTE]
+
+
 def describe_outcome(trace: Trace, *, live: bool = False) -> str:
     """Return how the run ended, in one line: `finished`, `partial answer: why`, `failed: why`."""
     if not trace.ended:
+        if live and trace.waits_for is not None:
+            return f"the run {describe_wait(trace)}"
         if live:
             return "the run is still going on"
         return "the run was interrupted"

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from conductor_cli.core.events import PlanRejected
+from conductor_cli.core.events import PlanOffered, PlanRejected, ToolOffered
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_money
 from conductor_cli.core.plan import SELF, KeepAnswer
 from conductor_cli.core.trace import (
@@ -23,6 +23,7 @@ from conductor_cli.core.trace import (
     StepRecord,
     ToolRecord,
     Trace,
+    describe_approval,
     describe_revised_plan,
 )
 from conductor_cli.core.usage import Usage
@@ -32,6 +33,7 @@ from conductor_cli.views.run_text import (
     describe_access,
     describe_failure,
     describe_planning,
+    describe_wait,
     is_reused,
     running_calls,
     tokens_so_far,
@@ -158,6 +160,10 @@ def _branches_of_run(run: _Run) -> Iterator[Node]:
             figures=(took,),
             text=line_being_written,
         )
+    if isinstance(run.trace.offer, PlanOffered):
+        took = format_duration(run.now - run.trace.offer.at, tenths=False)
+        label = f"waits for {describe_approval(run.trace.offer)}"
+        yield Node(kind="plan", state="waiting", label=label, figures=(took,))
 
 
 def _rejected_plans(trace: Trace) -> Iterator[Node]:
@@ -263,6 +269,9 @@ def _remark(record: StepRecord, run: _Run) -> str:
         # The limit is per worker, so a higher number counts the attempts of earlier workers too.
         limit = f" of {attempts}" if record.attempt <= attempts else ""
         parts.append(f"attempt {record.attempt}{limit}")
+    offer = run.trace.offer
+    if isinstance(offer, ToolOffered) and offer.step == record.number:
+        parts.append(f"waits for {describe_approval(offer)}")
     if _is_thinking(record):
         parts.append("thinking")
     calls = running_calls(record)
@@ -537,6 +546,7 @@ def _describe_progress(trace: Trace, now: float) -> str:
     if failed:
         progress += f", {len(failed)} failed"
     parts = (
+        describe_wait(trace),
         format_duration(now, tenths=False),
         progress,
         format_count(trace.usage.tokens, "token"),

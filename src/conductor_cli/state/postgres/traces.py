@@ -57,7 +57,11 @@ MAX_TITLE: Final = 300  # Characters of a question in a list of all runs
 
 PLACE: Final = "the database of the state"
 
-_COLUMNS: Final = StoredRun._fields[3:]  # What a list shows, but for the id, the time and the size
+_COLUMNS: Final = StoredRun._fields[3:-2]
+"""What a list shows, but for the id, the time and the size, and for whom the run waits.
+
+A run that waits is being written, and of such a run the list reads the lines.
+"""
 _ORDER: Final = "r.day DESC, left(r.run, 15) DESC, r.written DESC"
 _BEFORE: Final = (
     "r.day <= %s AND (r.day, left(r.run, 15), r.written) <"
@@ -87,7 +91,7 @@ def row_values(row: StoredRun) -> list[Any]:
         else:
             values.append(value)
     row = StoredRun._make(values)
-    return [*row[3:], SEPARATOR.join((row.question, row.subtasks, row.answers)).lower()]
+    return [*row[3:-2], SEPARATOR.join((row.question, row.subtasks, row.answers)).lower()]
 
 
 # What a list of all runs has in place of long texts
