@@ -30,6 +30,7 @@ from bench_traces import BEGAN, events_of, write
 from figures import MEGABYTE, Figure, Table, newcomer, orchestra, spent
 from loopback import Asked, choice, ending, listen, server, spelled
 
+from conductor_cli.server.runs.run_registry import KEPT_SECONDS
 from conductor_cli.state.spending import FILE, open_database
 from conductor_cli.state.trace_store import TraceStore
 
@@ -223,17 +224,24 @@ def _served(little: Home, much: Home) -> Iterator[Figure]:
         listing = ask(lambda one: [one.list_runs() for _ in range(50)])
         yield _compared("the page's list, nothing new", *listing)
         yield _compared("the page's list after each request", *ask(_ask_and_list))
-        memory = many.process.memory_full_info().uss
         first = [many.cpu_of(lambda: many.ask(SAMPLE)) for _ in range(ROUNDS)]
-        many.ask(max(0, REQUESTS - many.asked - ROUNDS * SAMPLE))
+        memory = _memory_after(many, REQUESTS)
         last = [many.cpu_of(lambda: many.ask(SAMPLE)) for _ in range(ROUNDS)]
         yield _compared(f"a request after {many.asked:,} others", first, last)
-        # A run is kept for a minute after its end, so what is kept is bounded by time.
-        grown = many.process.memory_full_info().uss - memory
-        per_request = grown / max(1, REQUESTS - 2 * SAMPLE)
-        yield Figure(
-            "memory after them, for each", per_request, "kB", 4096, f"{grown / MEGABYTE:.1f} MB"
-        )
+        grown = _memory_after(many, REQUESTS) - memory
+        also = f"{memory / MEGABYTE:.1f} MB before"
+        yield Figure("memory after as many again, for each", grown / REQUESTS, "kB", 1024, also)
+
+
+def _memory_after(one: Server, count: int) -> int:
+    """Ask so many questions and return the bytes that the server has when it has let them go.
+
+    A run is kept for a minute after its end, so what is kept is bounded by time.
+    """
+    one.ask(count)
+    time.sleep(KEPT_SECONDS + 2)
+    one.ask(1)
+    return int(one.process.memory_full_info().uss)
 
 
 def _ask_and_list(one: Server) -> None:
