@@ -87,6 +87,7 @@ class Session:
             color=self.settings["output.color"],
             quiet=self.quiet,
             stored=self.stores_traces,
+            notify=self.settings["output.notify"],
             markdown=self.settings["output.markdown"],
             trace_path=self.store.location if self.stores_traces else None,
         )

@@ -362,6 +362,17 @@ SETTINGS: Final = (
         help="render the answer as Markdown on a terminal with colours",
     ),
     Setting(
+        name="output.notify",
+        type="text",
+        default="auto",
+        choices=("auto", "bell", "osc9", "osc777", "off"),
+        help=(
+            "how the terminal tells that a run waits for approval, or has ended, after 10 seconds: "
+            "auto is a notification of the desktop where the terminal is known to have them, "
+            "else the bell"
+        ),
+    ),
+    Setting(
         name="chat.context",
         type="whole",
         default=8000,

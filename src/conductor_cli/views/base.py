@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ColorName = Literal["auto", "always", "never"]
+NotifyName = Literal["auto", "bell", "osc9", "osc777", "off"]
 Clock = Callable[[], float]  # Seconds since some moment; never goes back
 FRAME_SECONDS: Final = 1 / 8  # Between two drawings of what moves, however fast the workers write
 
@@ -112,6 +113,7 @@ class OutputContext:
     asked: bool = False  # The question stands on the terminal already, and a log does not repeat it
     stored: bool = True  # The trace is on disk, so the run can be resumed
     trace_path: Callable[[str], str] | None = None  # Where it is, by the run's id
+    notify: NotifyName = "off"  # How the terminal calls a person who looks at something else
     markdown: bool = True  # Answers are rendered where the terminal shows colours
     clock: Clock = time.monotonic
     width: int | None = None  # In tests, the terminal's size

@@ -16,6 +16,7 @@ from typing import Final, Literal
 from conductor_cli.core.events import Event, StepDelta, StepFailed, ToolCalled
 from conductor_cli.core.trace import Trace
 from conductor_cli.views import plain
+from conductor_cli.views.attention import Attention
 from conductor_cli.views.base import (
     FRAME_SECONDS,
     ColorName,
@@ -52,8 +53,14 @@ def open_views(output: OutputName, progress: ProgressName, context: OutputContex
     stderr = Stderr(context.stderr)
     shared = output == "answer" and stdout.terminal and stderr.terminal
     name = choose_progress(output, progress, context)
+    attention = RunView()
+    if stderr.terminal and not context.quiet and context.notify != "off":
+        attention = Attention(stderr, context.notify, context.environ)
     return RunDisplay(
-        PROGRESS[name](stderr, context, shared), OUTPUTS[output](stdout, context), shared=shared
+        PROGRESS[name](stderr, context, shared),
+        OUTPUTS[output](stdout, context),
+        shared=shared,
+        attention=attention,
     )
 
 
@@ -88,9 +95,17 @@ class RunDisplay(RunView):
     `shared`: both use one terminal, so progress pauses while the answer streams.
     """
 
-    def __init__(self, progress: RunView, output: RunView, *, shared: bool) -> None:
+    def __init__(
+        self,
+        progress: RunView,
+        output: RunView,
+        *,
+        shared: bool,
+        attention: RunView | None = None,
+    ) -> None:
         self._progress = progress
         self._output = output
+        self._attention = attention or RunView()
         self._shared = shared
         self._drawn = 0.0
 
@@ -103,6 +118,7 @@ class RunDisplay(RunView):
         self._output.show(event, trace)
         if answers and _is_followed_by_work(event):
             self._progress.resume()
+        self._attention.show(event, trace)
 
     def skip_to(self, event: Event, trace: Trace) -> None:
         self._progress.show(event, trace)
@@ -119,6 +135,7 @@ class RunDisplay(RunView):
             self._output.close()
         finally:
             self._progress.close()
+            self._attention.close()
 
 
 def _is_of_answer(event: Event, trace: Trace) -> bool:
