@@ -11,6 +11,7 @@ import os
 import shlex
 import shutil
 import tomllib
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,21 @@ def test_an_installed_model_is_used_by_its_name(desk: Stage, tiny: Path, tmp_pat
     asked = desk.inside("plan", "How many?", "--conductor", "small", "--mode", "mini")
     assert asked.code in {0, 1}
     assert "small" not in asked.err
+
+
+def test_a_planner_reads_its_instructions_when_it_is_chosen(
+    desk: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the first question need not wait for it. Whoever waits is told how far it is."""
+    ticks = count()
+    monkeypatch.setattr(
+        "conductor_cli.models.llama.engine.time.monotonic", lambda: next(ticks) * 1.0
+    )
+    done = desk.inside("model", "use", str(tiny))
+    assert "the planner reads its instructions, 64 of" in done.err
+    assert "questions need not wait for that" in done.err
+    assert desk.inside("model", "use", str(tiny)).err == ""
+    assert "instructions" not in desk.inside("-q", "model", "use", str(tiny)).err
 
 
 def test_a_model_that_is_not_installed_must_be_pulled_first(desk: Stage) -> None:

@@ -266,7 +266,7 @@ def held(monkeypatch: pytest.MonkeyPatch, batches: int) -> Iterator[threading.Ev
         yield event
 
 
-LONG = ask("Check the sum of the numbers. " * 240, max_tokens=4)
+LONG = ask("Check the sum of the numbers. " * 400, max_tokens=4)
 ROOM = LlamaOptions(context=8192)
 
 

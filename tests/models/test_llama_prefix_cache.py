@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -522,9 +523,31 @@ def test_a_full_disk_or_an_unwritable_cache_is_not_a_failure(tiny: Path, tmp_pat
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / "file"]
 
 
-@pytest.mark.parametrize("batch", [1, 3])
+def test_whoever_waits_for_a_long_prompt_is_told_how_far_it_is(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Soon, and after parts that double; a prompt that is on disk takes no time."""
+    content = FIXED * 5
+    messages = (Message(role="system", content=content), Message(role="user", content="6*7?"))
+    question = Request(messages=messages, max_tokens=1, cuts=(len(content),))
+    ticks = count()
+    monkeypatch.setattr(
+        "conductor_cli.models.llama.engine.time.monotonic", lambda: next(ticks) * 1.0
+    )
+    with opened(tiny, tmp_path) as engine:
+        chunks = list(engine.generate(question, CancelToken()))
+    read = [chunk.progress for chunk in chunks if chunk.progress is not None]
+    (total,) = {progress.total for progress in read}
+    assert [progress.tokens for progress in read[:3]] == [64, 64 + 128, 64 + 128 + 256]
+    assert read[0].seconds_left == pytest.approx((total - 64) / 64)
+    with opened(tiny, tmp_path) as engine:
+        chunks = list(engine.generate(question, CancelToken()))
+    assert not any(chunk.progress for chunk in chunks)
+
+
+@pytest.mark.parametrize(("batch", "kept"), [(1, 0), (3, 64 + 128)])
 def test_a_prefix_that_was_cancelled_is_not_stored(
-    tiny: Path, tmp_path: Path, batch: int, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, tmp_path: Path, batch: int, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = FIXED * 5
     messages = (Message(role="system", content=content), Message(role="user", content="6*7?"))
@@ -553,7 +576,7 @@ def test_a_prefix_that_was_cancelled_is_not_stored(
                 list(engine.generate(question, cancel))
         assert calls == batch
         assert not (tmp_path / "prefixes").exists()
-        assert answered(engine, question)[1] == 128 * (batch - 1)
+        assert answered(engine, question)[1] == kept
         assert len(states(tmp_path)) == 1
     with opened(tiny, tmp_path) as engine:
         assert answered(engine, question) == (plain, end)

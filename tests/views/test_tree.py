@@ -90,6 +90,15 @@ def test_without_a_change_the_tree_is_redrawn_once_a_second() -> None:
     assert drawn.screen()[-2].split() == ["└─", "planning", "●", "1", "s"]
 
 
+def test_whoever_waits_for_a_plan_sees_how_far_the_planner_has_read() -> None:
+    drawn = Drawn()
+    drawn.show(parallel()[0])
+    drawn.show(ev.PromptRead(at=2.0, tokens=256, total=1204, seconds_left=14.2))
+    assert "reads its instructions: 256 of 1,204 tokens, about 14 s left" in drawn.screen()[-2]
+    drawn.show(ev.PlanDelta(at=20.0, text="B | -"))
+    assert "instructions" not in "".join(drawn.screen())
+
+
 @pytest.mark.parametrize("count", [1, 12, 40, 60])
 def test_an_interrupted_run_restores_the_terminal(count: int) -> None:
     drawn = Drawn()

@@ -6,15 +6,23 @@ come in: which model plans, and where its prompt states are kept.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from conductor_cli.app.planner_resolution import open_model_store, planner_manifest
+from conductor_cli.app.planner_resolution import (
+    open_model_store,
+    planner_manifest,
+    resolve_planner,
+)
 from conductor_cli.config.files import set_value
 from conductor_cli.config.settings import Settings
+from conductor_cli.core.chat import PromptProgress
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
+from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.models.llama.bindings import is_installed
 from conductor_cli.models.weights.download import (
     Removal,
     find_stopped_pulls,
@@ -219,6 +227,24 @@ def should_become_planner(name: str, settings: Settings, *, use: bool | None) ->
     if use is None:
         return free
     return use
+
+
+async def prepare_planner(settings: Settings, report: Callable[[PromptProgress], object]) -> Usage:
+    """Have a planner on this machine read what comes before every question, and keep its state.
+
+    `report` is told how far it is. Returns what was read: `tokens_in` without `tokens_cached`;
+    nothing where the planner is not a model file that can be loaded here. Raises `ConductorError`
+    where no question could be answered.
+    """
+    from conductor_cli.app.opening import OpeningRequest, open_orchestra
+
+    if not is_installed() or resolve_planner(settings).kind != "llama":
+        return NO_USAGE
+    opened = await open_orchestra(OpeningRequest(settings=settings, learning=True))
+    try:
+        return await opened.orchestra.prepare(report)
+    finally:
+        await opened.close()
 
 
 # Verifying

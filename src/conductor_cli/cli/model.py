@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,8 +30,9 @@ from conductor_cli.cli.output import (
 from conductor_cli.cli.signals import handle_signal
 from conductor_cli.config.files import set_value
 from conductor_cli.config.settings import Settings
-from conductor_cli.core.errors import ConductorUnusable, UsageError
-from conductor_cli.core.formatting import UNKNOWN, format_count, format_size
+from conductor_cli.core.chat import PromptProgress
+from conductor_cli.core.errors import ConductorError, ConductorUnusable, UsageError
+from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration, format_size
 from conductor_cli.models.weights.import_file import import_model
 from conductor_cli.models.weights.model_store import Manifest
 from conductor_cli.models.weights.registry import RegistryModel
@@ -345,12 +347,46 @@ def _choose(
     after = opt.stored_settings(context)
     if after["conductor.model"] == chosen:
         say(f"the planner is now {shown}")
+        _prepare(after, quiet=context.obj.quiet)
         return True
     say(f"saved: {shown}")
     print_notice(
         f"{after.origins['conductor.model']} sets {after['conductor.model']} and takes precedence"
     )
     return False
+
+
+def _prepare(settings: Settings, *, quiet: bool) -> None:
+    """Have the planner read what comes before every question, so that the first need not wait.
+
+    Ctrl-C leaves that to the first question, which also reports what is wrong.
+    """
+    import asyncio
+
+    from conductor_cli.cli.progress import show_progress
+
+    label = "the planner reads its instructions"
+    began = time.monotonic()
+    is_long = False
+    try:
+        with show_progress(settings, quiet=quiet, unit="tokens") as display:
+
+            def report(progress: PromptProgress) -> None:
+                nonlocal is_long
+                is_long = True
+                display.update(label, progress.tokens, progress.total)
+
+            used = asyncio.run(models.prepare_planner(settings, report))
+    except KeyboardInterrupt:
+        if not quiet:
+            print_notice(f"stopped while {label}; the first question has them read")
+        return
+    except ConductorError:
+        return
+    if is_long and not quiet:
+        tokens = used.tokens_in - used.tokens_cached
+        took = format_duration(time.monotonic() - began)
+        print_notice(f"{label}: {tokens:,} tokens in {took}; questions need not wait for that")
 
 
 @app.command("use")

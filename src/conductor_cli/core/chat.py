@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from conductor_cli.core.usage import Usage
 
@@ -183,6 +183,14 @@ class Request:
     read_attachment: ReadAttachment | None = None  # Gives the bytes of what the messages carry
 
 
+class PromptProgress(NamedTuple):
+    """How far a model is in reading a prompt: `tokens` of `total`, and the seconds for the rest."""
+
+    tokens: int
+    total: int
+    seconds_left: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
     """A piece of a model's reply. The last one, and only it, has `usage` and `finish`."""
@@ -193,6 +201,8 @@ class Chunk:
     finish: Finish | None = None  # `tool` if the reply has tool calls
     # For the user, about the call itself, such as a parameter that was refused and left out
     note: str = ""
+    # How far a local model is in reading a long prompt
+    progress: PromptProgress | None = None
     # Of each of the request's choices, in one distribution
     choice_shares: Mapping[str, float] | None = None
     # On the last chunk, the probability of the whole reply, where it was computed

@@ -80,6 +80,19 @@ class RunStarted(_TimedEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptRead(_TimedEvent):
+    """A planner on this machine has read `tokens` of the `total` tokens of its prompt.
+
+    It needs about `seconds_left` for the rest, which is at least a second.
+    """
+
+    kind: ClassVar[str] = "prompt_read"
+    tokens: int
+    total: int
+    seconds_left: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDelta(_TimedEvent):
     """The planner wrote a piece of text."""
 
@@ -357,6 +370,7 @@ class RunFailed(_TimedEvent):
 
 Event = (
     RunStarted
+    | PromptRead
     | PlanDelta
     | StepPlanned
     | PlanRejected

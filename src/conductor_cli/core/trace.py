@@ -218,6 +218,7 @@ class Trace:
     origin: str = ""
     at: float = 0.0
     state: RunState = "planning"
+    prompt_read: ev.PromptRead | None = None
     plan_text: str = ""
     plan: Plan | KeepAnswer | None = None
     planning: Usage = Usage()
@@ -353,6 +354,8 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:
     match event:
         case ev.RunStarted():
             return {name: getattr(event, name) for name in _STARTED}
+        case ev.PromptRead():
+            return {"prompt_read": event}
         case ev.PlanDelta():
             return {"plan_text": trace.plan_text + event.text}
         case ev.StepPlanned():

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Final, Literal
 
+from conductor_cli.core.chat import PromptProgress
 from conductor_cli.core.errors import (
     LIMITS_OF_SEVERAL,
     ConductorUnusable,
@@ -146,12 +147,12 @@ class Orchestra:
         """Check that the limits can be enforced. Raises as `check_run_limits`."""
         check_run_limits(self.team, self.limits, self.daily_spend)
 
-    async def prepare(self) -> Usage:
+    async def prepare(self, report: Callable[[PromptProgress], object] | None = None) -> Usage:
         """Have the model read what comes before every question.
 
-        One that remembers need not read it again. Returns what that took: `tokens_in` were to be
-        read, `tokens_cached` were known already. Raises `ModelError`, or `ConductorUnusable`
-        without a model.
+        One that remembers need not read it again. `report` is told how far a local one is. Returns
+        what that took: `tokens_in` were to be read, `tokens_cached` were known already. Raises
+        `ModelError`, or `ConductorUnusable` without a model.
         """
         if self.team.model is None:
             raise ConductorUnusable(
@@ -163,6 +164,8 @@ class Orchestra:
         async with aclosing(self.team.model.stream(request)) as chunks:
             async for chunk in chunks:
                 used = chunk.usage or used
+                if chunk.progress is not None and report is not None:
+                    report(chunk.progress)
         return used
 
 

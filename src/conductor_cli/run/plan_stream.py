@@ -277,6 +277,9 @@ class PlanStream:
         self._truncated = chunk.finish == "length"
         if chunk.note:
             self._state.stream.notice(f"the planner: {chunk.note}")
+        if chunk.progress is not None:
+            at = self._state.stream.now()
+            self._state.stream.emit(ev.PromptRead(at=at, **chunk.progress._asdict()))
         # The end of a fence, or of the JSON around the plan, may follow.
         if self._complete and chunk.text.strip(" \t\r\n`}])."):
             return True  # the plan is complete, and this is what the planner says about it

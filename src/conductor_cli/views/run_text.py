@@ -267,6 +267,8 @@ def _run_event_text(event: ev.Event, trace: Trace, outer: str) -> EventText | No
             return EventText("finished")
         case ev.RunFailed():
             return EventText(f"failed: {describe_failure(event.error)}")
+        case ev.PromptRead():
+            return EventText(f"the planner {describe_reading(event)}")
         case ev.PlanRejected():
             return _rejected_plan_text(event)
         case ev.PlanReady(plan=KeepAnswer()):
@@ -290,6 +292,12 @@ def _run_event_text(event: ev.Event, trace: Trace, outer: str) -> EventText | No
             sentence = f"step {outer}{event.step} planned: {short_name(event.worker)}{reads}"
             return EventText(sentence, (event.subtask,))
     return None
+
+
+def describe_reading(event: ev.PromptRead) -> str:
+    """Return `reads its instructions: 256 of 1,204 tokens, about 12 s left`."""
+    left = format_duration(event.seconds_left, tenths=False)
+    return f"reads its instructions: {event.tokens:,} of {event.total:,} tokens, about {left} left"
 
 
 def _rejected_plan_text(event: ev.PlanRejected) -> EventText:

@@ -33,6 +33,7 @@ from conductor_cli.views.run_text import (
     describe_access,
     describe_failure,
     describe_planning,
+    describe_reading,
     describe_wait,
     is_reused,
     running_calls,
@@ -151,14 +152,16 @@ def _branches_of_run(run: _Run) -> Iterator[Node]:
         yield Node(kind="note", state="done", label="the given answer is kept")
     yield from _steps_below(None, run)
     if run.trace.state == "planning":
-        line_being_written = run.trace.plan_text.rpartition("\n")[2]
+        text = run.trace.plan_text.rpartition("\n")[2]
+        if run.trace.prompt_read is not None and not run.trace.plan_text:
+            text = describe_reading(run.trace.prompt_read)
         took = format_duration(run.now, tenths=False)
         yield Node(
             kind="plan",
             state="planning",
             label="planning",
             figures=(took,),
-            text=line_being_written,
+            text=text,
         )
     if isinstance(run.trace.offer, PlanOffered):
         took = format_duration(run.now - run.trace.offer.at, tenths=False)

@@ -76,7 +76,9 @@ class LlamaCall:
 
         A chunk may be held back until the next one, and is joined with it.
         """
-        joins = isinstance(result, Chunk) and result.tool_call is None and not result.note
+        joins = isinstance(result, Chunk) and not (
+            result.tool_call or result.note or result.progress
+        )
         if isinstance(result, Chunk) and joins:
             self._held.append(result)
             now = time.monotonic()

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.core.chat import Chunk, Finish, Request, Tool
+from conductor_cli.core.chat import Chunk, Finish, PromptProgress, Request, Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.llama.bindings import CancelToken, last_error
@@ -109,7 +109,9 @@ class LlamaEngine:
             habit: list[float] = []
             if first and request.baseline:
                 cached, habit = self._read_baseline(request, first, cached)
-            cached = min(cached, self.kv_cache.read(prompt))
+            cached = min(cached, self.kv_cache.reuse(prompt))
+            for progress in self._read_prompt(prompt):
+                yield Chunk(progress=progress)
             self._check_weights()
             if first:
                 chunks = iter([self._choose(request, first, habit)])
@@ -129,6 +131,17 @@ class LlamaEngine:
                 yield replace(chunk, usage=usage)
         if search is not None:
             search.written = max(search.written, request.rank + 1)
+
+    def _read_prompt(self, prompt: TokenizedPrompt) -> Iterator[PromptProgress]:
+        """Read what the context lacks of a prompt; yield how far that is where it takes a while."""
+        began = time.monotonic()
+        first = len(self.kv_cache.tokens)
+        total = len(prompt.tokens)
+        for tokens in self.kv_cache.read_rest(prompt):
+            seconds_each = (time.monotonic() - began) / (tokens - first)
+            left = seconds_each * (total - tokens)
+            if left >= 1:
+                yield PromptProgress(tokens, total, left)
 
     def _check_weights(self) -> None:
         """Raise `ModelError` for damaged weights, with which llama.cpp loads and computes.

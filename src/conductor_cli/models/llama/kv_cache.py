@@ -17,7 +17,7 @@ import os
 import re
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +28,7 @@ from conductor_cli.models.llama.loading import Cancelled
 from conductor_cli.models.llama.vocabulary import TokenizedPrompt
 from conductor_cli.system.disk import make_private_directory, write_atomically
 
+FIRST_PART: Final = 64  # Tokens of a prompt after which its reader is told the pace
 MIN_TOKENS: Final = 64  # Tokens below which reading again is as fast
 MAX_FILES: Final = 32
 MAX_BYTES: Final = 2 << 30
@@ -216,15 +217,34 @@ class KVCache:
         `ModelError` or `Cancelled`.
         """
         cached = self.reuse(prompt)
-        for cut in prompt.cuts:
-            if cut > len(self.tokens):
-                self.decode(prompt.tokens[len(self.tokens) : cut])
-                if self._prefixes is not None and self._prefixes.wants(self.tokens):
-                    state = self._copy_state(self._prefixes.max_state_bytes)
-                    if state is not None:
-                        self._prefixes.save(self.tokens, state)
-        self.decode(prompt.tokens[len(self.tokens) :])
+        for _ in self.read_rest(prompt):
+            pass
         return cached
+
+    def read_rest(self, prompt: TokenizedPrompt) -> Iterator[int]:
+        """Read a prompt after what the context has of it, as `reuse` leaves it.
+
+        Yield after each part but the last how many of its tokens are read. Parts double, so that
+        the pace is known soon and most is read in whole batches. Raises as `read`.
+        """
+        size = FIRST_PART
+        for end in (*prompt.cuts, len(prompt.tokens)):
+            is_read = end <= len(self.tokens)
+            while len(self.tokens) < end:
+                start = len(self.tokens)
+                self.decode(prompt.tokens[start : min(start + size, end)])
+                size = min(2 * size, self._batch_size)
+                if len(self.tokens) < len(prompt.tokens):
+                    yield len(self.tokens)
+            if end in prompt.cuts and not is_read:
+                self._save_state()
+
+    def _save_state(self) -> None:
+        """Keep the state of what was read on disk, where that is wanted."""
+        if self._prefixes is not None and self._prefixes.wants(self.tokens):
+            state = self._copy_state(self._prefixes.max_state_bytes)
+            if state is not None:
+                self._prefixes.save(self.tokens, state)
 
     def decode(self, tokens: list[int]) -> None:
         """Read `tokens` after those in the context.
