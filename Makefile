@@ -9,6 +9,8 @@ LOCK := uv pip compile pyproject.toml --universal --generate-hashes --no-annotat
 # torch and the packages that only its CUDA build needs: `make train-setup` installs the torch that pip finds.
 CUDA := torch triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,cublas cuda-cupti cuda-nvrtc \
   cuda-runtime cudnn-cu13 cufft cufile curand cusolver cusparse cusparselt-cu13 nccl-cu13 nvjitlink nvshmem-cu13 nvtx)
+# jsonschema imports rfc3987-syntax wherever it is installed, which takes two seconds in each process.
+SLOW := --no-emit-package rfc3987-syntax --no-emit-package lark
 DOUBLE := tests/aimock/node_modules/.package-lock.json
 
 help: ## list the targets
@@ -111,7 +113,7 @@ wheels: setup ## build conductor's wheel and one of llama.cpp for all CPUs into 
 	@$(BIN)/python scripts/wheels.py
 
 lock: ## resolve the lock files (needs uv; ARGS=--upgrade for newer versions)
-	$(LOCK) --extra eval --extra inspect --extra local --extra otel --extra parquet --extra postgres --group dev --group bench $(ARGS) --output-file requirements.lock
+	$(LOCK) --extra eval --extra inspect --extra local --extra otel --extra parquet --extra postgres --group dev --group bench $(SLOW) $(ARGS) --output-file requirements.lock
 	$(LOCK) --extra train --extra ray --constraint requirements.lock $(ARGS) $(CUDA:%=--no-emit-package %) --output-file requirements-train.lock
 
 clean: ## remove .venv and the caches of the tools

@@ -50,6 +50,12 @@ TOOLS = (
 )
 """The build tools. The lock file pins these too, so nothing is built by an unpinned tool."""
 
+SLOW = ("rfc3987-syntax", "lark")
+"""What a development tool asks for and nothing here needs. jsonschema imports it wherever it is
+installed, which takes two seconds in each process. The lock file leaves it out; what an earlier
+one has installed is removed.
+"""
+
 BEGAN = time.monotonic()
 EVERY = 15.0  # seconds between two progress lines when stderr is not a terminal
 DISK = 2_000_000_000  # bytes that the environment and the build of llama.cpp need
@@ -419,6 +425,7 @@ def install() -> None:
     watch(Job("tools", pip("install", *locked("tools", blocks, list(TOOLS))), len(TOOLS)))
     build = llama(blocks[LLAMA])
     watch(*build, Job("packages", pip("install", *locked("packages", blocks, rest)), len(rest)))
+    watch(Job("removal", pip("uninstall", "--yes", *SLOW)))
     if any(job.variables for job in build):
         keep(blocks[LLAMA])
     ours = ["--no-build-isolation", "--editable", str(ROOT)]

@@ -68,6 +68,7 @@ def test_the_lock_holds_all_that_is_asked_for_with_hashes_and_no_torch() -> None
         line for line in LOCK.splitlines(keepends=True) if line[0] != "#"
     )
     assert not {name for name in blocks if name.startswith(("torch", "nvidia", "cuda", "triton"))}
+    assert not set(setup.SLOW) & set(blocks)
     assert "://" not in LOCK
     extras = PROJECT["project"]["optional-dependencies"]
     lines = chain.from_iterable(PROJECT["dependency-groups"].values())
@@ -232,6 +233,12 @@ def test_a_wheel_the_user_installed_is_taken(checkout: Path) -> None:
         parents=True
     )
     assert setup.llama(BLOCK) == []
+
+
+def test_an_import_of_jsonschema_reads_no_grammars() -> None:
+    """Those of rfc3987-syntax take two seconds, and every server of tools imports jsonschema."""
+    code = "import sys, jsonschema; print('lark' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
 
 
 def test_a_python_that_is_too_old_gets_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
