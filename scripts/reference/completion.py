@@ -32,6 +32,8 @@ NAMES: Final = {
     "--resume": "runs",
     "--workers": "workers",
     "--worker": "workers",
+    "ask --model": "workers",
+    "chat --model": "workers",
     "--allow": "workers",
     "--deny": "workers",
     "tools add --allow": "",

@@ -217,10 +217,6 @@ def test_a_missing_file_asks_nobody(stage: Stage, folder: Path) -> None:
     stage.costs_nothing(2, "ask", "Compare", "-f", "a.txt", "c.txt")
 
 
-def test_a_question_without_a_command_proposes_ask(stage: Stage) -> None:
-    stage.fails(2, "Why is the sky blue?", told='to ask a question: conductor ask "…"')
-
-
 def test_plan_writes_a_plan_file_and_calls_no_worker(stage: Stage) -> None:
     stage.plan = THREE
     done = stage.ok("plan", "How many?")

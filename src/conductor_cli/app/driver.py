@@ -75,6 +75,8 @@ async def needs_planner(job: Job, only: Sequence[str]) -> bool:
 
     Not where one of the configured workers is left, and so nothing to choose.
     """
+    if job.settings.plain_model:
+        return False
     if not job.needs_planner or not job.settings.workers:
         return job.needs_planner
     with suppress(ConductorError):  # which is told where the workers are opened
@@ -123,7 +125,11 @@ def _may_skip_planner(job: Job) -> RunSpec:
     Who names a planner on the command line wants its plan.
     """
     names_planner = job.settings.origins["conductor.model"] == "command line"
-    return replace(job.spec, skips_planner=not (names_planner or job.settings.rehearsal))
+    return replace(
+        job.spec,
+        skips_planner=not (names_planner or job.settings.rehearsal),
+        is_plain=bool(job.settings.plain_model),
+    )
 
 
 async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], None]:

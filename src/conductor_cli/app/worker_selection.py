@@ -9,6 +9,7 @@ and what to say of it.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -20,7 +21,13 @@ from conductor_cli.app.rehearsal import rehearsal_pool
 from conductor_cli.config.project import narrow
 from conductor_cli.config.settings import ConfiguredTools, ConfiguredWorker, Settings, find_setting
 from conductor_cli.config.tables import find_pool, pool_members
-from conductor_cli.core.errors import ConductorUnusable, ConfigError, PolicyError, UsageError
+from conductor_cli.core.errors import (
+    ConductorUnusable,
+    ConfigError,
+    PolicyError,
+    UsageError,
+    suggest,
+)
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import (
     POLICY_HINT,
@@ -32,10 +39,13 @@ from conductor_cli.core.policy import (
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.discovery import discover, workers_with_keys
+from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.prices import with_abilities, with_prices
 from conductor_cli.models.recipients import recipient_facts
 from conductor_cli.models.worker_options import kinds, model_of
 from conductor_cli.tools.servers import ToolServer
+
+MAX_NAME_CHARS: Final = 40  # As many as the settings allow a worker's name
 
 # The settings that name workers by selectors
 SELECTORS: Final = ("policy.allow", "policy.deny", "policy.files_only")
@@ -161,16 +171,17 @@ async def resolve_pool(
                 "--rehearsal has its own workers", hint="omit --pool; --workers chooses among them"
             )
         return filter_pool(rehearsal_pool(), settings, only, planner)
-    workers = offered_workers(settings)
-    disabled = [item.worker.name for item in settings.workers if not item.enabled]
-    for name in only:
-        if name in disabled:
-            raise PolicyError(f"worker {name!r} is disabled", hint=f"conductor workers add {name}")
     remarks: list[str] = []
     discovered: Sequence[Worker] = ()
+    if settings.plain_model:
+        workers: tuple[Worker, ...] = (await _plain_worker(settings),)
+        only = (workers[0].name,)
+    else:
+        workers = offered_workers(settings)
+        _check_enabled(settings, only)
     # So that a first question works: local servers, and providers whose API keys are on this
     # machine.
-    if not settings.workers:
+    if not settings.workers and not settings.plain_model:
         discovered = await discover(
             settings.environ, providers_with_stored_key(open_key_store(settings))
         )
@@ -197,6 +208,79 @@ async def resolve_pool(
     pool = Pool(workers=with_abilities(workers))
     pool, policy_remarks = filter_pool(pool, settings, only, planner, discovered)
     return pool, (*remarks, *policy_remarks)
+
+
+def _check_enabled(settings: Settings, names: Iterable[str]) -> None:
+    """Raise `PolicyError` where one of these workers is disabled."""
+    disabled = [item.worker.name for item in settings.workers if not item.enabled]
+    for name in names:
+        if name in disabled:
+            raise PolicyError(f"worker {name!r} is disabled", hint=f"conductor workers add {name}")
+
+
+def with_plain_model(settings: Settings, name: str) -> Settings:
+    """Return the settings by which `name` answers each question in one call.
+
+    It is a worker or provider/model. Nothing is planned or reviewed, whatever the settings say.
+    """
+    values = {**settings.values, "conductor.mode": "auto", "limits.recursion": 0}
+    return replace(settings, values=values, plain_model=name)
+
+
+async def _plain_worker(settings: Settings) -> Worker:
+    """Return the worker that plain calls ask: one of the settings or of this machine, or a model.
+
+    A model of a provider that the settings have as a worker is that worker, with its rules.
+    Raises `UsageError` or `PolicyError`.
+    """
+    name = settings.plain_model
+    provider, _, model = name.partition("/")
+    for item in settings.workers:
+        is_same_model = item.worker.kind == provider and model_of(item.worker) == model
+        if item.worker.name == name or is_same_model:
+            _check_enabled(settings, (item.worker.name,))
+            return item.worker
+    if provider in PRESETS and model:
+        return Worker(name=_name_plain_worker(settings, name), kind=provider, model=model)
+    names = [item.worker.name for item in settings.workers]
+    if not settings.workers:
+        stored = providers_with_stored_key(open_key_store(settings))
+        for worker in await discover(settings.environ, stored):
+            if worker.name == name:
+                return settings.cards.apply_to(worker)
+            names.append(worker.name)
+    known = "-m takes a worker, or provider/model such as openai/gpt-5-mini"
+    if names:
+        known += f"; the workers are {', '.join(names)}"
+    raise UsageError(f"there is no worker {name!r:.60}", hint=suggest(name, names, known))
+
+
+def _name_plain_worker(settings: Settings, text: str) -> str:
+    """Return a name for a provider's model, which no rule of the settings gives to another."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", text)
+    names = [item.worker.name for item in settings.workers]
+    name = readable[:MAX_NAME_CHARS]
+    number = 1
+    while name in names:
+        number += 1
+        suffix = f"-{number}"
+        name = readable[: MAX_NAME_CHARS - len(suffix)] + suffix
+    return name
+
+
+def plain_model_of(trace: Trace, settings: Settings) -> str:
+    """Return the provider/model that a stored plain call asked, which no settings name.
+
+    Empty for every other run.
+    """
+    if len(trace.pool) != 1:
+        return ""
+    worker = trace.pool.workers[0]
+    model = f"{worker.kind}/{worker.model}"
+    names = [item.worker.name for item in settings.workers]
+    if worker.name in names or worker.name != _name_plain_worker(settings, model):
+        return ""
+    return model
 
 
 def check_choice(settings: Settings, only: Sequence[str]) -> None:

@@ -38,6 +38,7 @@ def ask_command(
     context: typer.Context,
     options: opt.RunOptions,
     question: opt.Words = None,
+    model: opt.PlainModel = None,
     template: Annotated[
         str | None,
         opt.option("--template -t", "Ask by a template: conductor template list.", "NAME"),
@@ -69,9 +70,8 @@ def ask_command(
         hint = "to ask a new question in the same conversation: --continue"
         raise UsageError("--resume takes no question: it finishes the stored one", hint=hint)
     only = options.worker_names
-    session = Session(
-        context.obj, options, options.settings() | opt.check_flags({"learning.check": check})
-    )
+    flags = options.settings() | opt.check_flags({"learning.check": check})
+    session = Session(context.obj, options, flags, model=model)
     if resume is not None:
         stopped = session.read_ended(resume)
         if is_complete(stopped):
@@ -92,6 +92,11 @@ def ask_command(
 
     words = question or []
     filled = open_template(session, template, param or (), join_words(words))
+    if model is not None and (filled.plan or filled.workers):
+        raise UsageError(
+            f"--model is one call of one worker, and the template {template} says who answers",
+            hint="leave one of them out; the template's parameters may name other workers: -p",
+        )
     words = [filled.question, *(word for word in words if word == STDIN)]
     if system is None:
         system = filled.system or None

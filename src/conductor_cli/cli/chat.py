@@ -19,6 +19,7 @@ def chat_command(
     options: opt.RunOptions,
     file: opt.Files = None,
     system: opt.System = None,
+    model: opt.PlainModel = None,
     name: Annotated[
         str | None,
         opt.option("--name", "Go on with the conversation of this name, or begin it.", "NAME"),
@@ -35,7 +36,9 @@ def chat_command(
             "a chat needs a terminal",
             hint='without one: conductor ask "…", then conductor ask -c "…"',
         )
-    opened = ChatSession(context.obj, options, only=options.worker_names, system=system or "")
+    opened = ChatSession(
+        context.obj, options, only=options.worker_names, system=system or "", model=model
+    )
     for path in file or ():
         opened.files += opened.session.attacher.attach_all(path)
     earlier_run = opt.run_to_continue(continued, continue_from)
@@ -44,7 +47,7 @@ def chat_command(
     if name is not None:
         opened.use_name(name)
     # No question could be answered, and no command of the chat would help, so it does not begin.
-    if options.workers or options.allow or options.deny:
+    if options.workers or options.allow or options.deny or model:
         # The prompt of other chats comes first
         from conductor_cli.app.worker_selection import check_choice
 

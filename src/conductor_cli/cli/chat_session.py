@@ -57,11 +57,13 @@ class ChatSession:
         *,
         only: Sequence[str] = (),
         system: str = "",
+        model: str | None = None,
     ) -> None:
         self._common = common
         self._options = options
         self.flags: dict[str, Any] = options.settings()
         self.only = tuple(only)
+        self.model = model  # What answers each question in one call; None where they are planned
         self.system = system
         self.name = ""
         self.rehearsal = options.rehearsal
@@ -83,7 +85,7 @@ class ChatSession:
         self.named: Callable[[str], None] = lambda _: None
         """Called with a line about the planner and the workers, whenever another planner is open.
         """
-        self._planner_name = ""
+        self._announced: tuple[str, str | None] = ("", None)  # The planner and the model
         self._loaded = LoadedModels()
         self._opened: OpenedOrchestra | None = None
         self._lock = asyncio.Lock()  # Held while the conductor is opened or replaced
@@ -93,7 +95,7 @@ class ChatSession:
         self._first_sent = 0  # the first turn that goes along with the next question
 
     def _session(self, flags: Mapping[str, Any]) -> Session:
-        session = Session(self._common, self._options, flags)
+        session = Session(self._common, self._options, flags, model=self.model)
         # What was attached stays attached when a setting changes.
         if self._attachments is None:
             self._attachments = session.attachments
@@ -158,6 +160,7 @@ class ChatSession:
         request = OpeningRequest(
             settings=session.settings,
             only=only,
+            planning=not session.settings.plain_model,
             seed=self._options.seed,
             loaded=self._loaded,
             attachments=session.attachments,
@@ -176,10 +179,13 @@ class ChatSession:
         except ConductorError as error:
             self.failed(error)
             return
-        if orchestra.team.name != self._planner_name:
-            self._planner_name = orchestra.team.name
-            planner = without_file_hash(orchestra.team.name)
-            self.named(f"{planner} plans for {', '.join(orchestra.team.pool.names)}")
+        names = ", ".join(orchestra.team.pool.names)
+        line = f"{without_file_hash(orchestra.team.name)} plans for {names}"
+        if self.model is not None:
+            line = f"{names} answers, and nothing is planned"
+        if (orchestra.team.name, self.model) != self._announced:
+            self._announced = (orchestra.team.name, self.model)
+            self.named(line)
         opened = self._opened
         if opened is not None and opened.planner is not None and opened.planner.kind == "llama":
             with suppress(ConductorError):
@@ -233,6 +239,19 @@ class ChatSession:
         if self._loading is not None:
             await asyncio.shield(self._loading)
         return await self.open()
+
+    async def use_model(self, model: str | None) -> None:
+        """Have `model` answer each question in one call; None has them planned again.
+
+        Raises `ConductorError`, and then nothing has changed.
+        """
+        before = self.model
+        self.model = model
+        try:
+            await self.change({})
+        except ConductorError:
+            self.model = before
+            raise
 
     async def change(self, flags: Mapping[str, Any], only: Sequence[str] | None = None) -> None:
         """Use other settings from now on; None resets one.
@@ -374,8 +393,11 @@ class ChatSession:
         parts = []
         if self._loading is not None and not self._loading.done():
             parts.append("loading")
-        parts.append(self.session.settings["conductor.mode"])
-        if self.orchestra is not None:
+        if self.model is not None:
+            parts.append(self.model)
+        else:
+            parts.append(self.session.settings["conductor.mode"])
+        if self.orchestra is not None and self.model is None:
             parts.append(format_count(len(self.orchestra.team.pool), "worker"))
         if self.files:
             parts.append(format_count(len(self.files), "file"))

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -95,6 +95,28 @@ class RootGroup(CommandGroup):
 
     table = COMMANDS
     everywhere = ("config", "debug", "quiet")
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - Typer's own
+        """Return the command that a command line names; a question is asked."""
+        if is_question(args[0]):
+            self._refuse_quoted_command(ctx, args[0])
+            args = ["ask", *args]
+        return super().resolve_command(ctx, args)
+
+    def _refuse_quoted_command(self, ctx: Any, text: str) -> None:  # noqa: ANN401
+        """Raise `UsageError` where quotes around a command and its words make a question of it."""
+        first, second, *_ = text.split()
+        if first not in self.list_commands(ctx):
+            return
+        below = getattr(self.get_command(ctx, first), "commands", {})
+        if second in below or second.startswith("-"):
+            hint = f'the command, without quotes: conductor {text}; to ask it: conductor ask "…"'
+            raise UsageError(f"{text!r:.60} is a command in quotes", hint=hint)
+
+
+def is_question(text: str) -> bool:
+    """Return whether the first word of a command line is a question: several words in quotes."""
+    return len(text.split()) > 1
 
 
 app = typer.Typer(

@@ -75,7 +75,7 @@ _DROPPED: Final[Mapping[str, str]] = {
 """Commands of the release before, and what to use instead."""
 
 _OPTION_HINTS: Final[Mapping[str, tuple[str, str]]] = {
-    "--model": (
+    "--model -m": (
         "--conductor",
         "--conductor NAME is the model that plans; --workers A,B are those that answer",
     ),
@@ -267,8 +267,6 @@ def _suggest_command(name: str, context: Any) -> str:  # noqa: ANN401
     if dropped in _DROPPED:
         return f"it was dropped; use instead: {_DROPPED[dropped]}"
     is_program = context.parent is None
-    if is_program and " " in name.strip():
-        return 'to ask a question: conductor ask "…"'
     words = [*commands, "--help"]
     if is_program:
         words.append("--version")

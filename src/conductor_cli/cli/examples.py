@@ -18,6 +18,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Hold a conversation", "conductor"),
     ),
     "ask": (
+        ("Ask one model, in one call", 'conductor ask -m fast "What is a monad?"'),
         ("Ask about some files", 'conductor ask "Which schema survives a rename?" -f *.sql'),
         ("Review a change", 'git diff | conductor ask "Review this change" -'),
         (

@@ -56,7 +56,7 @@ def argument(metavar: str | None, about: str, **more: Any) -> Any:  # noqa: ANN4
 
 _OPTIONS_BY_HEADING: Final = {
     "Input": ("template param file system schema name continue continue-from resume cases base n"),
-    "Workers": "workers pool tools allow-tools allow deny local-only rehearsal",
+    "Workers": "model workers pool tools allow-tools allow deny local-only rehearsal",
     "Plan": "conductor mode max-steps recursion approve flow",
     "Limits": "max-cost max-tokens max-calls max-time minutes parallel ray",
     "Output": "format progress check no-trace json out",
@@ -149,6 +149,14 @@ ConductorOption = Annotated[
             "model) or URL#MODEL."
         ),
         "NAME|PATH|URL",
+    ),
+]
+PlainModel = Annotated[
+    str | None,
+    option(
+        "--model -m",
+        "Ask this worker, or provider/model, in one call: nothing is planned.",
+        "NAME",
     ),
 ]
 Flow = Annotated[
@@ -348,6 +356,29 @@ def _keyword_parameter(
     hint: Any,  # noqa: ANN401 - what Typer reads
 ) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def check_plain_model(model: str | None, options: RunOptions) -> None:
+    """Raise `UsageError` where `--model` stands beside an option about plans or other workers."""
+    if model is None:
+        return
+    if not model.strip():
+        raise UsageError("--model names no worker", hint="for example: --model openai/gpt-5-mini")
+    others = {
+        "--workers": options.workers,
+        "--pool": options.pool,
+        "--conductor": options.conductor,
+        "--mode": options.mode,
+        "--max-steps": options.max_steps,
+        "--recursion": options.recursion,
+        "--rehearsal": options.rehearsal,
+    }
+    given = [name for name, value in others.items() if value]
+    if given:
+        hint = f"leave out {given[0]}; or to have it planned: --workers {model} --approve"
+        raise UsageError(
+            f"--model is one call of one worker, and {given[0]} is no part of it", hint=hint
+        )
 
 
 def policy_settings(allow: Names, deny: Names, local_only: bool) -> dict[str, Any]:

@@ -28,10 +28,21 @@ from conductor_cli.app.driver import (
 from conductor_cli.app.learning import SETTING, check_command, check_learning, check_run
 from conductor_cli.app.opening import OpeningRequest, find_lost_calls, open_orchestra
 from conductor_cli.app.rehearsal import is_rehearsal_run
-from conductor_cli.app.worker_selection import check_allowed, keep_policy_of
+from conductor_cli.app.worker_selection import (
+    check_allowed,
+    keep_policy_of,
+    plain_model_of,
+    with_plain_model,
+)
 from conductor_cli.app.worker_tools import keep_tools_of
 from conductor_cli.cli.keypress import has_terminal
-from conductor_cli.cli.options import FILE_LIKE, FLAGS, GlobalOptions, RunOptions
+from conductor_cli.cli.options import (
+    FILE_LIKE,
+    FLAGS,
+    GlobalOptions,
+    RunOptions,
+    check_plain_model,
+)
 from conductor_cli.cli.output import leave_stdout, print_error, print_notice, stdout_problem
 from conductor_cli.cli.progress import show_running
 from conductor_cli.cli.signals import on_signal, stop_on_signals
@@ -56,9 +67,18 @@ class Session:
     """One command's settings, where its output goes, and whether its runs are stored."""
 
     def __init__(
-        self, common: GlobalOptions, options: RunOptions, flags: Mapping[str, Any] | None = None
+        self,
+        common: GlobalOptions,
+        options: RunOptions,
+        flags: Mapping[str, Any] | None = None,
+        *,
+        model: str | None = None,
     ) -> None:
-        """`flags` are settings by name; None takes them from `options`."""
+        """`flags` are settings by name; None takes them from `options`.
+
+        With a `model` it answers each question in one call.
+        """
+        check_plain_model(model, options)
         problem = stdout_problem()
         if problem:  # a result that nobody gets must not be paid for
             raise problem
@@ -67,6 +87,8 @@ class Session:
         self.common = common
         self.options = options
         settings = load_settings(os.environ, flags, common.config)
+        if model:
+            settings = with_plain_model(settings, model)
         self.settings = replace(settings, rehearsal=options.rehearsal)
         if flags.get(SETTING):
             check_learning(self.settings)
@@ -158,6 +180,9 @@ class Session:
         if resume is not None:
             self.keep_policy(resume)
             self.settings = keep_tools_of(self.settings, resume)
+            model = plain_model_of(resume, self.settings)
+            if model and not only:
+                self.settings = with_plain_model(self.settings, model)
             if is_rehearsal_run(resume):
                 self.settings = replace(self.settings, rehearsal=True)
         if self.approves and not plan_only:

@@ -133,6 +133,7 @@ def _hint_for(name: str) -> str:
 
 async def _mode(chat: ChatSession, rest: str) -> None:
     if rest:
+        _check_planned(chat, "mode")
         if rest not in MODES:
             raise UsageError(f"unknown mode {rest!r:.40}", hint=f"known: {', '.join(MODES)}")
         await chat.change({"conductor.mode": rest})
@@ -142,6 +143,8 @@ async def _mode(chat: ChatSession, rest: str) -> None:
 
 async def _workers(chat: ChatSession, rest: str) -> None:
     names = tuple(rest.replace(",", " ").split())
+    if names:
+        _check_planned(chat, "workers")
     if names == (ALL_WORKERS,):
         await chat.change({}, ())
     elif names:
@@ -158,7 +161,28 @@ async def _workers(chat: ChatSession, rest: str) -> None:
         out.print_notice(describe_left_out(name, failure))
 
 
+async def _model(chat: ChatSession, rest: str) -> None:
+    if rest == "-":
+        await chat.use_model(None)
+    elif rest:
+        await chat.use_model(rest)
+    if chat.model is None:
+        out.print_notice("questions are planned; /model NAME has one worker answer in one call")
+        return
+    (worker,) = (await chat.open()).team.pool
+    reader = recipient_of(worker)
+    out.print_notice(f"{worker.name} ({reader}) answers in one call; /model - plans again")
+
+
+def _check_planned(chat: ChatSession, command: str) -> None:
+    """Raise `UsageError` for a command about plans where none is made."""
+    if chat.model is not None:
+        message = f"/{command} has no effect: {chat.model} answers each question in one call"
+        raise UsageError(message, hint="/model - has questions planned again")
+
+
 async def _plan(chat: ChatSession, rest: str) -> None:
+    _check_planned(chat, "plan")
     if not rest:
         raise UsageError("/plan needs a question", hint="/trace shows the plan of the last run")
     result = await chat.ask(rest, plan_only=True)
@@ -278,6 +302,7 @@ async def _conductor(chat: ChatSession, rest: str) -> None:
         raise UsageError(
             "the demo models plan by themselves", hint="without --rehearsal any model can plan"
         )
+    _check_planned(chat, "conductor")
     if rest == "-":
         await chat.change({"conductor.model": None})
     elif rest:
@@ -458,6 +483,13 @@ COMMANDS: Final = {
                     (ALL_WORKERS, "every worker of the settings"),
                 ],
             ),
+        ),
+        SlashCommand(
+            name="model",
+            takes="[NAME|-]",
+            help="have one worker, or provider/model, answer in one call",
+            act=_model,
+            offers=(lambda chat: [*chat.choosable_workers().items(), ("-", "plan again")],),
         ),
         SlashCommand(
             name="conductor",

@@ -88,6 +88,8 @@ class Settings:
     """The demo models that ship with this package plan and answer, and nothing is recorded as
     spent.
     """
+    plain_model: str = ""
+    """The worker, or provider/model, that answers each question in one call, without a plan."""
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - any TOML value
         return self.values[name]

@@ -191,6 +191,9 @@ class StepRecord:
         return self.ended - self.started
 
 
+NO_PLANNER: Final = "none"  # What a run without a planner has as the name of its planner
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trace:
     """One run as far as it has come. `at` is the time of the newest event.
@@ -262,6 +265,11 @@ class Trace:
     @property
     def ended(self) -> bool:
         return self.state in ("finished", "failed")
+
+    @property
+    def is_unplanned(self) -> bool:
+        """Whether the question went to one worker as it is, without a planner."""
+        return self.conductor == NO_PLANNER
 
     @property
     def stored(self) -> bool:

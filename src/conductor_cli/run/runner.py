@@ -25,7 +25,14 @@ from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.trace import ENDED, StepRecord, Trace, apply_event, describe_left_out
+from conductor_cli.core.trace import (
+    ENDED,
+    NO_PLANNER,
+    StepRecord,
+    Trace,
+    apply_event,
+    describe_left_out,
+)
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.run.executor import run_step
 from conductor_cli.run.orchestra import (
@@ -90,9 +97,12 @@ def start_run(orchestra: Orchestra, spec: RunSpec) -> Run:
 def leaves_no_choice(spec: RunSpec, pool: Pool, mode: Mode, limits: Limits) -> bool:
     """Return whether a planner could do nothing but have the one worker answer.
 
-    Not where the user wants to see a plan, or wants much thought, by reviews or the mode ultra.
+    Not where the user wants to see a plan, or wants much thought, by reviews or the mode ultra. A
+    plain call never has a planner; one that is to be approved is shown as a plan of one step.
     """
     has_plan = spec.plan is not None or spec.resume is not None
+    if spec.is_plain:
+        return not has_plan
     wants_plan = spec.plan_only or spec.approves
     wants_thought = limits.recursion > 0 or mode == "ultra"
     if not spec.skips_planner or has_plan or wants_plan or wants_thought:
@@ -379,7 +389,7 @@ class Run:
         if team.model is None and earlier is not None:
             planner = earlier.conductor
         elif spec.skips_planner and spec.plan == _direct_plan(team.pool):
-            planner = "none"
+            planner = NO_PLANNER
         elif team.model is None and spec.plan is not None:
             planner = "plan file"
         started = ev.RunStarted(

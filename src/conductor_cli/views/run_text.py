@@ -430,6 +430,8 @@ def describe_setup(trace: Trace) -> str:
 
 def describe_planning(trace: Trace) -> str:
     """`qwen2.5-7b plans, auto`: the planning model and the mode."""
+    if trace.is_unplanned:
+        return "one call, without a plan"
     if trace.conductor in ("", "plan file"):
         return f"the plan is given, {trace.mode}"
     return f"{without_file_hash(one_line(trace.conductor))}{also_worker(trace)} plans, {trace.mode}"
@@ -446,9 +448,15 @@ def also_worker(trace: Trace) -> str:
 
 
 def describe_totals(trace: Trace, *, stored: bool) -> str:
-    """Steps, tokens, cost, time and the trace's id, in one line."""
+    """Steps, tokens, cost, time and the trace's id, in one line.
+
+    Where nothing was planned, the worker that was asked stands in place of the steps.
+    """
+    steps = format_count(len(trace.steps), "step")
+    if trace.is_unplanned and len(trace.steps) == 1:
+        steps = describe_worker(trace.steps[0])
     parts = (
-        format_count(len(trace.steps), "step"),
+        steps,
         format_count(trace.usage.tokens, "token"),
         format_cost(trace.usage),
         describe_duration(trace),

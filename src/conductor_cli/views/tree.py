@@ -102,12 +102,20 @@ class TreeProgress(RunView):
         self._paused = True
         self._answering = answering or self._answering
         self._stop_drawing()
-        if self._printed is None and self._trace.run:
-            self._printed = run_tree(self._trace, self._now())
-            if not self._asking:  # a plan that the user has just dropped is on the screen already
-                self._print(tree_lines(self._printed, self._layout()))
+        self._print_tree()
         if self._shared and (answering or self._trace.answer):
             self._print([BLANK])
+
+    def _print_tree(self) -> None:
+        """Print the tree once, unless the totals say all that it would."""
+        if self._printed is not None or not self._trace.run:
+            return
+        root = run_tree(self._trace, self._now())
+        if _is_one_quiet_call(self._trace, root):
+            return
+        self._printed = root
+        if not self._asking:  # a plan that the user has just dropped is on the screen already
+            self._print(tree_lines(root, self._layout()))
 
     def resume(self) -> None:
         """Draw again below the answer that broke off; its own view said why."""
@@ -121,6 +129,7 @@ class TreeProgress(RunView):
         The tree, what has changed since, the totals, and what went wrong.
         """
         self._settle()
+        self._print_tree()
         # On a shared terminal a blank line separates the totals from the answer above them.
         lines = list[Line]()
         if self._shared and (self._answering or self._trace.answer):
@@ -216,6 +225,13 @@ class TreeProgress(RunView):
 
     def _layout(self) -> TreeLayout:
         return TreeLayout(self._screen(), answering=self._answering)
+
+
+def _is_one_quiet_call(trace: Trace, root: Node) -> bool:
+    """Return whether nothing was planned and nothing happened but that one worker writes."""
+    if not trace.is_unplanned or trace.error is not None:
+        return False
+    return [child.kind for child in root.children] == ["step"] and not root.children[0].children
 
 
 def _later_notes(node: Node, before: Node) -> list[Node]:
