@@ -22,7 +22,7 @@ from conductor_cli.state.records import Attachments
 from conductor_cli.state.run_summary import summarize_run
 from conductor_cli.state.trace_file import TraceFollower, read_events
 from conductor_cli.state.trace_store import TraceStore
-from tests.traces.stored import begin_run, unpack
+from tests.traces.stored import begin_run, trace_bytes, unpack
 
 TRACES = Path(__file__).parents[1] / "traces"
 RUN = "20261120-101112-abcdef"
@@ -227,6 +227,22 @@ def test_a_damaged_end_of_a_compressed_trace_is_named(tmp_path: Path) -> None:
     store.repair(RUN, store.check(RUN))
     assert [fault.fault for fault in store.check(RUN).faults] == ["no_end"]
     assert len(list(store.events(RUN))) > 500
+
+
+@pytest.mark.parametrize(("pieces", "is_quick"), [(1, True), (2000, False)])
+def test_only_a_small_trace_is_closed_on_the_event_loop(
+    tmp_path: Path, pieces: int, *, is_quick: bool
+) -> None:
+    """A small one is compressed from memory, a large one from its file: both are whole."""
+    events: list[ev.Event] = [begun()]
+    events += [ev.PlanDelta(at=2.0 * number, text=f"{number} ") for number in range(pieces)]
+    events.append(ev.RunFinished(at=9999.0, answer="12", usage=Usage()))
+    store = TraceStore(tmp_path)
+    writer = begin_run(store, RUN, events)
+    assert writer.is_closed_quickly is is_quick
+    plain = store.path(RUN).read_bytes()
+    writer.close()
+    assert trace_bytes(store.path(RUN)) == plain
 
 
 def test_a_file_that_was_removed_does_not_come_back(tmp_path: Path) -> None:

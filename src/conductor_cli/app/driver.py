@@ -326,7 +326,11 @@ class RunRecorder:
     async def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._writer is not None:
+        if self._writer is None:
+            return
+        if self._writer.is_closed_quickly:
+            self._writer.close()
+        else:
             await asyncio.to_thread(self._writer.close)  # a large trace takes long to compress
 
 

@@ -9,8 +9,10 @@ limits. It may not say where a worker is, which key is sent, or which model plan
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,26 +62,37 @@ def project_places(directory: Path | None = None) -> tuple[Path, ...]:
 
     None means the working directory.
     """
+    return tuple(map(Path, project_paths(None if directory is None else str(directory))))
+
+
+def project_paths(directory: str | None = None) -> tuple[str, ...]:
+    """Return the same as texts, which a server asks for at each request."""
     try:
-        here = directory or Path.cwd()
+        here = directory or os.getcwd()  # noqa: PTH109 - several times as fast as Path.cwd
     except OSError:  # the working directory was deleted
         return ()
-    homes: tuple[Path, ...] = ()
-    with suppress(RuntimeError, OSError):  # a user without a home directory
-        homes = (Path.home(), Path.home().resolve())
+    home = os.path.expanduser("~")  # noqa: PTH111 - it stays "~" for a user without one
+    homes = (home, _resolve_home(home))
     # Walk up to the repository's top or to the home directory. Where neither is met, the
     # directories above may be writable by others (such as /tmp), so their files do not count.
-    passed: list[Path] = []
-    for parent in (here, *here.parents):
-        if parent in homes:
-            break
+    passed: list[str] = []
+    parent = here
+    while parent not in homes:
         passed.append(parent)
-        with suppress(OSError):
-            if (parent / ".git").exists():
-                break
-    else:
-        passed = [here]
-    return tuple(parent / NAME for parent in reversed(passed))
+        if os.path.exists(os.path.join(parent, ".git")):  # noqa: PTH110, PTH118 - as above
+            break
+        above = os.path.dirname(parent)  # noqa: PTH120
+        if above == parent:
+            passed = [here]
+            break
+        parent = above
+    return tuple(os.path.join(parent, NAME) for parent in reversed(passed))  # noqa: PTH118
+
+
+@lru_cache(maxsize=4)
+def _resolve_home(home: str) -> str:
+    """Return the home directory without links, which stay as they are while a process lives."""
+    return os.path.realpath(home)
 
 
 def apply_project_file(

@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.config.cards import cards_file
 from conductor_cli.config.files import chosen_file
-from conductor_cli.config.project import project_places
+from conductor_cli.config.project import project_paths
 from conductor_cli.config.settings import Settings, app_paths, load_settings
 
 MAX_KEPT: Final = 64  # sets of flags whose settings are kept: one for each model that clients name
@@ -34,16 +33,16 @@ class WatchedSettings:
         self._file = file
         paths = app_paths(self._environ)
         self._files = (
-            chosen_file(environ, file) or paths.user_file,
-            paths.own_file,
-            cards_file(paths),
+            str(chosen_file(environ, file) or paths.user_file),
+            str(paths.own_file),
+            str(cards_file(paths)),
         )
         self._stamps: tuple[Stamp, ...] = ()
         self._kept: dict[str, Settings] = {}
 
     def load(self, flags: Mapping[str, Any]) -> Settings:
         """As `load_settings`. Raises `ConfigError`."""
-        stamps = tuple(map(_stamp, (*self._files, *project_places())))
+        stamps = tuple(map(_stamp, (*self._files, *project_paths())))
         if stamps != self._stamps:
             self._kept.clear()
             self._stamps = stamps
@@ -57,7 +56,7 @@ class WatchedSettings:
         return settings
 
 
-def _stamp(path: Path) -> Stamp:
+def _stamp(path: str) -> Stamp:
     """Return what changes when a file is written, replaced or removed.
 
     The last number is when it was written.

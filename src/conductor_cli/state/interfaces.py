@@ -173,6 +173,10 @@ class EventWriter(Protocol):
     def flush(self) -> asyncio.Future[None] | None:
         """Write what waits, as `write` does."""
 
+    @property
+    def is_closed_quickly(self) -> bool:
+        """Whether `close` takes so little time that an event loop may wait for it."""
+
     def close(self) -> None:
         """Write what waits, and let others read the run as ended or interrupted."""
 

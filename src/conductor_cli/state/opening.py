@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from datetime import date
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
@@ -67,12 +68,29 @@ class FileState:
     def __init__(self, paths: StatePlace) -> None:
         self.paths = paths
         self.place = str(paths.state)
-        self.traces = TraceStore(paths.traces)
-        self.ratings = RatingsFile(paths.ratings)
-        self.conversations = Names(paths.state / "conversations.json")
+
+    # Made on first use: every request to a server opens the state, and most use one part of it.
+
+    @cached_property
+    def traces(self) -> TraceStore:
+        return TraceStore(self.paths.traces)
+
+    @cached_property
+    def ratings(self) -> RatingsFile:
+        return RatingsFile(self.paths.ratings)
+
+    @cached_property
+    def conversations(self) -> Names:
         """The last run of each conversation by its name. What was said in them is in the traces."""
-        self.seen_templates = Names(paths.state / "seen-templates.json")
-        self.served_files = ServedFiles(paths.state)
+        return Names(self.paths.state / "conversations.json")
+
+    @cached_property
+    def seen_templates(self) -> Names:
+        return Names(self.paths.state / "seen-templates.json")
+
+    @cached_property
+    def served_files(self) -> ServedFiles:
+        return ServedFiles(self.paths.state)
 
     def attachments(self) -> Attachments:
         return Attachments(self.paths.attachments, self.paths.traces)

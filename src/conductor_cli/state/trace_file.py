@@ -41,6 +41,8 @@ from conductor_cli.system.known_secrets import KNOWN_SECRETS
 MAX_TRACE_LINE: Final = 64 << 20
 # Bytes of the largest trace that is compressed: it is in memory meanwhile
 MAX_COMPRESSED: Final = 64 << 20
+# Bytes of a trace that its writer keeps, so that it need not be read to be compressed
+MAX_REMEMBERED: Final = 32 << 10
 GZIP: Final = b"\x1f\x8b"  # What a compressed file begins with
 BLOCK_BYTES: Final = 256 << 10  # Bytes that a follower reads at once
 STARTING: Final = 1.0  # Seconds that a writer may take between making a file and locking it
@@ -64,6 +66,8 @@ class TraceWriter:
         self._lines = LineWriter(KNOWN_SECRETS)
         self._pending = b""
         self._ended = False
+        self._size = 0
+        self._written: list[bytes] | None = []  # All lines, where they are few
         # O_EXCL: two processes must not write the same run. O_APPEND: a retried write goes to the
         # end.
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
@@ -88,10 +92,19 @@ class TraceWriter:
         if self._file >= 0:
             self._append(self._lines.flush())
 
+    @property
+    def is_closed_quickly(self) -> bool:
+        return self._written is not None
+
     def _append(self, lines: bytes) -> None:
         self._pending += lines
         if not self._pending:
             return
+        self._size += len(lines)
+        if self._size > MAX_REMEMBERED:
+            self._written = None
+        elif self._written is not None:
+            self._written.append(lines)
         try:
             while self._pending:
                 self._pending = self._pending[os.write(self._file, self._pending) :]
@@ -110,7 +123,8 @@ class TraceWriter:
         if not self._ended or self.problem or written.st_size > MAX_COMPRESSED:
             return
         with suppress(OSError), temporary_path(self.path) as temporary:
-            compressed = gzip.compress(self.path.read_bytes(), compresslevel=6, mtime=0)
+            content = self.path.read_bytes() if self._written is None else b"".join(self._written)
+            compressed = gzip.compress(content, compresslevel=6, mtime=0)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
                 file.write(compressed)

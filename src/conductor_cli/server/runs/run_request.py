@@ -405,10 +405,10 @@ def _client_settings(
 
     Raises `RequestError`.
     """
-    settings = starter.settings()
     keys_pool = key.pool if key is not None else ""
-    servers_pool = settings["conductor.pool"] if "conductor.pool" in settings.given else ""
     if keys_pool:
+        settings = starter.settings()
+        servers_pool = settings["conductor.pool"] if "conductor.pool" in settings.given else ""
         is_foreign = pool not in ("", keys_pool) or servers_pool not in ("", keys_pool)
         if is_foreign:
             message = f"this key may only use the pool {keys_pool}"
@@ -492,8 +492,10 @@ async def _parse_conversation(
         pool, _ = await resolve_pool(attacher.settings, None, starter.options.workers)
         workers = {worker.name: worker.accepts or () for worker in pool}
     read = partial(read_conversation, request, files, workers, read_trace, starter.call_ids)
-    # Never on the loop: it may read a trace
-    return await run_in_thread_if_large(LARGE_SIZE + text_size(request.messages), read)
+    size = text_size(request.messages)
+    if workers:
+        size += LARGE_SIZE  # Never on the loop: it may read a trace, where a worker made calls
+    return await run_in_thread_if_large(size, read)
 
 
 def _may_be_continued(earlier: Trace, request: ClientRequest) -> bool:

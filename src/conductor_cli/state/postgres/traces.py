@@ -377,6 +377,7 @@ class SharedWriter:
     """Writes the events of one run, on a thread where there is an event loop. See `EventWriter`."""
 
     place = PLACE
+    is_closed_quickly = False  # The database is asked
 
     def __init__(self, store: SharedTraces, database: Database, run: str) -> None:
         self.run = run
