@@ -200,9 +200,7 @@ def test_a_planner_reads_its_instructions_when_it_is_chosen(
 ) -> None:
     """So the first question need not wait for it. Whoever waits is told how far it is."""
     ticks = count()
-    monkeypatch.setattr(
-        "conductor_cli.models.llama.engine.time.monotonic", lambda: next(ticks) * 1.0
-    )
+    monkeypatch.setattr("conductor_cli.models.llama.engine.monotonic", lambda: next(ticks) * 1.0)
     done = desk.inside("model", "use", str(tiny))
     assert "the planner reads its instructions, 64 of" in done.err
     assert "questions need not wait for that" in done.err

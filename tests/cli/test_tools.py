@@ -306,6 +306,60 @@ def test_a_login_goes_on_in_the_browser_and_lasts(
     assert list((stage.home / "backend").iterdir()) == []
 
 
+def test_rights_that_a_server_asks_for_later_are_granted_at_the_next_login(
+    web: Path, stage: Stage
+) -> None:
+    """A run goes on without the tool and says how; the next login asks for all rights together."""
+    log = web.with_suffix(".log")
+    for rights in ("files:read", "files:write"):
+        with terminal(stage, "tools", "test", "web", size=(400, 24)) as screen:
+            screen.end()
+            assert "web offers 1 tool" in screen.raw
+        web.write_text(json.dumps({"needs": rights}))
+        stage.models["alpha"] = calls("hello")
+        done = stage.ok("ask", "?", "--tools", "web", "--allow-tools", "web")
+        lack = f"it asks for further rights ({rights}): conductor tools test web"
+        assert done.out == f"the tool says: Error: the call failed: {lack}\n"
+        assert f"web refused a call, because {lack}" in done.err
+        done = stage.ok("tools", "test", "web")
+        assert f"it has asked for further rights ({rights})" in done.err
+        assert "web offers 1 tool" in done.out
+    with terminal(stage, "tools", "test", "web", size=(400, 24)) as screen:
+        screen.end()
+    assert stage.ok("ask", "?", "--tools", "web", "--allow-tools", "web").out == (
+        "the tool says: hello\n"
+    )
+    scopes = [line for line in log.read_text().split() if line.startswith("scopes:")]
+    assert scopes == ["scopes:files:read", "scopes:files:read,files:write"]
+    log.unlink()
+    stage.ok("tools", "test", "web")
+    assert not log.exists()
+
+
+def test_a_client_may_be_named_by_the_address_of_its_document(web: Path, stage: Stage) -> None:
+    """Where the server reads such documents; elsewhere it is registered as before."""
+    log = web.with_suffix(".log")
+    told = "client_metadata is 'http://example.com/c.json'; expected an https address with a path"
+    wrong = "client_metadata=http://example.com/c.json"
+    stage.ends(2, "tools", "add", "web", "--set", wrong, told=told)
+    stage.ok("tools", "add", "web", "--set", "client_metadata=https://example.com/c.json")
+    web.write_text('{"documents": true}')
+    with terminal(stage, "tools", "test", "web", size=(400, 24)) as screen:
+        screen.end()
+        assert "web offers 1 tool" in screen.raw
+    assert log.read_text().split() == [
+        "authorize",
+        "document:https://example.com/c.json",
+        "exchange",
+    ]
+    stage.ok("keys", "rm", "tool:web")
+    web.write_text("{}")
+    log.unlink()
+    with terminal(stage, "tools", "test", "web", size=(400, 24)) as screen:
+        screen.end()
+    assert log.read_text().split() == ["register", "authorize", "exchange"]
+
+
 @pytest.mark.usefixtures("keyring")
 def test_the_secret_of_a_header_is_kept_in_the_keyring(stage: Stage) -> None:
     """One that stands in a file works too, and doctor names it.
@@ -393,7 +447,7 @@ def test_wrong_words_are_explained(tools: Stage, words: tuple[str, ...], said: s
 
 def test_a_server_is_tried_and_a_broken_one_says_why(tools: Stage) -> None:
     done = tools.ok("tools", "test", "t")
-    assert "t offers 10 tools" in done.out
+    assert "t offers 12 tools" in done.out
     assert "asks first" in next(line for line in done.out.splitlines() if line.startswith("write"))
     assert "freely: read-only" in next(
         line for line in done.out.splitlines() if line.startswith("add")
@@ -494,6 +548,59 @@ def test_a_person_decides_about_a_call_on_a_terminal(tools: Stage, key: str, sai
         shown.until(said)
         shown.end()
     assert ("write one\x1b[31m line" in diary(tools)) == (key == "y")
+
+
+def test_a_person_answers_what_a_server_asks_on_a_terminal(tools: Stage) -> None:
+    tools.models["alpha"] = calls("form")
+    with terminal(tools, "ask", "?", "--tools", "t", size=(80, 60)) as shown:
+        shown.until("y: answer, n: decline")
+        assert (
+            "t asks you for something. These are its own words:\n  | Who comes?" in shown.scrolled
+        )
+        shown.program.send("y")
+        shown.until("Your address (needed, email)")
+        shown.program.send("nobody\n")
+        shown.until("type an address as in ann@example.com")
+        shown.program.send("ann@example.com\n")
+        shown.until("guests (Enter takes 2, a whole number from 1 to 8)")
+        shown.program.send("\n")
+        shown.until("2: double")
+        shown.program.send("2\n")
+        shown.until("quiet (Enter leaves it out, yes or no)")
+        shown.program.send("\n")
+        shown.until("y: send it, n: decline")
+        assert (
+            "This is sent to t:\n  email: ann@example.com\n  guests: 2\n  room: d" in shown.scrolled
+        )
+        shown.program.send("y")
+        shown.until("the tool says:")
+        shown.end()
+        values = '{"email": "ann@example.com", "guests": 2, "room": "d"}'
+        assert f'{{"action": "accept", "content": {values}}}' in " ".join(shown.scrolled.split())
+
+
+@pytest.mark.parametrize(("key", "action"), [("y", "accept"), ("n", "decline")])
+def test_an_address_that_a_server_names_is_shown_and_not_opened(
+    tools: Stage, monkeypatch: pytest.MonkeyPatch, key: str, action: str
+) -> None:
+    opened = tools.home / "opened"
+    monkeypatch.setenv("BROWSER", f"touch {opened} %s")
+    tools.models["alpha"] = calls("visit")
+    with terminal(tools, "ask", "?", "--tools", "t") as shown:
+        shown.until("o: open it in the browser, y: I open it myself, n: decline")
+        assert "https://pay.example/room?id=7" in shown.scrolled
+        shown.program.send(key)
+        shown.until(f'{{"action": "{action}"}}')
+        shown.end()
+    assert not opened.exists()
+
+
+def test_a_pipe_declines_what_a_server_asks_and_says_so(tools: Stage) -> None:
+    tools.models["alpha"] = calls("form")
+    done = tools.ok("ask", "?", "--tools", "t")
+    assert '{"action": "decline"}' in done.out
+    assert "t asked for input, which was declined because nobody is at a terminal" in done.err
+    assert "\x1b" not in done.err
 
 
 def test_ctrl_c_while_a_tool_hangs_ends_everything(tools: Stage) -> None:

@@ -531,9 +531,7 @@ def test_whoever_waits_for_a_long_prompt_is_told_how_far_it_is(
     messages = (Message(role="system", content=content), Message(role="user", content="6*7?"))
     question = Request(messages=messages, max_tokens=1, cuts=(len(content),))
     ticks = count()
-    monkeypatch.setattr(
-        "conductor_cli.models.llama.engine.time.monotonic", lambda: next(ticks) * 1.0
-    )
+    monkeypatch.setattr("conductor_cli.models.llama.engine.monotonic", lambda: next(ticks) * 1.0)
     with opened(tiny, tmp_path) as engine:
         chunks = list(engine.generate(question, CancelToken()))
     read = [chunk.progress for chunk in chunks if chunk.progress is not None]

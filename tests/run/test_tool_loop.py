@@ -18,6 +18,7 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request, Tool, ToolCallDelta
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.input_requests import InputReply, InputRequest
 from conductor_cli.core.policy import Policy, PoolPolicy, Recipient
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import File, Question
@@ -26,6 +27,7 @@ from conductor_cli.core.tools import (
     CALLS_PER_STEP,
     FAULTS,
     MAX_ARGUMENT_BYTES,
+    AskPerson,
     CallCollector,
     OfferedTool,
     RunTools,
@@ -75,7 +77,9 @@ class Box:
             for server, name in product(servers, self.names)
         )
 
-    async def call(self, tool: OfferedTool, arguments: Mapping[str, Any]) -> ToolResult:
+    async def call(
+        self, tool: OfferedTool, arguments: Mapping[str, Any], ask: AskPerson | None = None
+    ) -> ToolResult:
         self.calls.append((tool.own_name, arguments))
         self.open += 1
         self.most_open = max(self.most_open, self.open)
@@ -321,6 +325,44 @@ def test_nobody_to_ask_is_a_refusal_unless_it_was_allowed() -> None:
     box = Box("write", read_only=False, allowed=True)
     play(with_tools(ScriptedModel([*script]), box))
     assert len(box.calls) == 1
+
+
+class AskingBox(Box):
+    """A tool box whose server asks a person before it answers."""
+
+    async def call(
+        self, tool: OfferedTool, arguments: Mapping[str, Any], ask: AskPerson | None = None
+    ) -> ToolResult:
+        reply = InputReply(action="decline")
+        if ask is not None:
+            reply = await ask(InputRequest(server=tool.server, message="Who?"))
+        return ToolResult(text=f"{reply.action} {dict(reply.values)}")
+
+
+def test_a_server_asks_a_person_one_at_a_time_and_the_run_waits() -> None:
+    script = [asks(("look", {"n": 1}), ("look", {"n": 2})), ["done"]]
+    waiting: list[ev.InputAsked] = []
+
+    def act(run: Run, event: ev.Event) -> None:
+        if isinstance(event, ev.InputAsked):
+            waiting.append(event)
+            reply = InputReply(action="accept", values={"n": len(waiting)})
+            later(100, run.give_input, reply)
+
+    orchestra = with_tools(ScriptedModel([*script]), AskingBox(), limits=Limits(seconds=20))
+    run, events = play(orchestra, act=act, asks_about_tools=True)
+    asked = [(event.server, event.message, event.worker, event.step) for event in waiting]
+    assert asked == [("web", "Who?", "ann", 1)] * 2
+    assert waiting[1].at - waiting[0].at == 100
+    texts = [event.text for event in of(events, ev.ToolReturned)]
+    assert sorted(texts) == ["accept {'n': 1}", "accept {'n': 2}"]
+    assert run.trace.answer == "done"
+
+
+def test_where_nobody_can_be_asked_a_server_is_given_nobody_to_ask() -> None:
+    _, events = play(with_tools(ScriptedModel([asks(("look", {})), ["done"]]), AskingBox()))
+    assert [event.text for event in of(events, ev.ToolReturned)] == ["decline {}"]
+    assert not of(events, ev.InputAsked)
 
 
 SECRET = Question(text="?", files=(File(name="a.txt", text="secret"),))

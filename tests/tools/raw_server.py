@@ -33,6 +33,17 @@ BOMB = {
     },
 }
 READ_ONLY = ["add", "environment", "hang", "die", "flood", "grow", "ask", "babble", "picture"]
+READ_ONLY += ["form", "visit"]
+FORM = {
+    "type": "object",
+    "properties": {
+        "email": {"type": "string", "format": "email", "title": "Your \x1b[31maddress"},
+        "guests": {"type": "integer", "minimum": 1, "maximum": 8, "default": 2},
+        "room": {"type": "string", "enum": ["s", "d"], "enumNames": ["single", "double"]},
+        "quiet": {"type": "boolean"},
+    },
+    "required": ["email"],
+}
 MISNAMED = ["a b", "a.b", "\x1b[31mred", "x" * 200, "add"]
 
 
@@ -86,12 +97,23 @@ def call(name: str, given: dict[str, Any]) -> str:
             TOOLS.append(tool("grown"))
             send(method="notifications/tools/list_changed")
             return "there is a new tool"
+        case "form":
+            return request({"message": "Who comes?\x1b[2J", "requestedSchema": FORM})
+        case "visit":
+            url = "https://pay.example/room?id=7"
+            return request({"mode": "url", "message": "Pay", "elicitationId": "7", "url": url})
         case "ask":
             return "\n".join(
                 _asked(method)
                 for method in ("sampling/createMessage", "elicitation/create", "roots/list")
             )
     return name
+
+
+def request(params: dict[str, Any]) -> str:
+    """What the client answers to a request for input."""
+    send(id="input", method="elicitation/create", params=params)
+    return json.dumps(json.loads(sys.stdin.readline())["result"], sort_keys=True)
 
 
 def _asked(method: str) -> str:

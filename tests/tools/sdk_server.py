@@ -4,7 +4,8 @@ With a `FILE` it asks for a login.
 
 The authorization server is the SDK's own, too. `FILE` has what it does, as JSON, read anew at each
 request: `refuse` (the user says no), `state` (what comes back in place of the state), `revoked` (no
-token is known any more).
+token is known any more), `needs` (the right that a call of a tool needs), `documents` (clients may be
+named by the address of a document).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import secrets
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import uvicorn
 from mcp.server.auth.provider import (
     AccessToken,
     AuthorizationCode,
@@ -29,11 +31,25 @@ from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.server.mcpserver import Image, MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from mcp.types import ToolAnnotations
-from pydantic import AnyHttpUrl
+from pydantic import AnyHttpUrl, AnyUrl
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 PORT = int(sys.argv[1])
 BOOK = Path(sys.argv[-1])
 URL = f"http://127.0.0.1:{PORT}"
+
+
+class DescribedClient(OAuthClientInformationFull):
+    """A client whose document names this machine with any port (RFC 8252, 7.3)."""
+
+    def validate_redirect_uri(self, redirect_uri: AnyUrl | None) -> AnyUrl:
+        assert redirect_uri is not None
+        assert redirect_uri.host == "127.0.0.1"
+        return redirect_uri
 
 
 class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
@@ -58,6 +74,8 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
             log.write(f"{what}\n")
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
+        if client_id.startswith("https://"):
+            return DescribedClient(client_id=client_id, token_endpoint_auth_method="none")
         return self.clients.get(client_id)
 
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
@@ -68,6 +86,10 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         self, client: OAuthClientInformationFull, params: AuthorizationParams
     ) -> str:
         self.note("authorize" if params.code_challenge else "authorize without PKCE")
+        if str(client.client_id).startswith("https://"):
+            self.note(f"document:{client.client_id}")
+        if params.scopes:
+            self.note("scopes:" + ",".join(params.scopes))
         state = self.rules.get("state", params.state)
         if self.rules.get("refuse"):
             return construct_redirect_uri(
@@ -76,7 +98,7 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         code = secrets.token_urlsafe(24)
         self.codes[code] = AuthorizationCode(
             code=code,
-            scopes=[],
+            scopes=params.scopes or [],
             expires_at=time.time() + 60,
             client_id=client.client_id,
             code_challenge=params.code_challenge,
@@ -86,17 +108,22 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         )
         return construct_redirect_uri(str(params.redirect_uri), code=code, state=state)
 
-    def issue(self, client_id: str, resource: str | None) -> OAuthToken:
+    def issue(self, client_id: str, resource: str | None, scopes: list[str]) -> OAuthToken:
         # Longer than one item of a keyring may be.
         access = secrets.token_urlsafe(1200)
         refresh = secrets.token_urlsafe(24)
         self.tokens[access] = AccessToken(
-            token=access, client_id=client_id, scopes=[], resource=resource
+            token=access, client_id=client_id, scopes=scopes, resource=resource
         )
         self.refreshes[refresh] = RefreshToken(
-            token=refresh, client_id=client_id, scopes=[], resource=resource
+            token=refresh, client_id=client_id, scopes=scopes, resource=resource
         )
-        return OAuthToken(access_token=access, refresh_token=refresh, expires_in=3600)
+        return OAuthToken(
+            access_token=access,
+            refresh_token=refresh,
+            expires_in=3600,
+            scope=" ".join(scopes) or None,
+        )
 
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str
@@ -108,7 +135,7 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
     ) -> OAuthToken:
         self.note("exchange")
         del self.codes[authorization_code.code]
-        return self.issue(client.client_id, authorization_code.resource)
+        return self.issue(client.client_id, authorization_code.resource, authorization_code.scopes)
 
     async def load_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: str
@@ -120,7 +147,7 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
     ) -> OAuthToken:
         self.note("refresh")
         del self.refreshes[refresh_token.token]
-        return self.issue(client.client_id, refresh_token.resource)
+        return self.issue(client.client_id, refresh_token.resource, scopes)
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         return None if self.rules.get("revoked") else self.tokens.get(token)
@@ -137,6 +164,14 @@ LOGIN: dict[str, Any] = {
         validate_token_resource=True,
         client_registration_options=ClientRegistrationOptions(enabled=True),
     ),
+}
+METADATA = {
+    "issuer": f"{URL}/",
+    "authorization_endpoint": f"{URL}/authorize",
+    "token_endpoint": f"{URL}/token",
+    "registration_endpoint": f"{URL}/register",
+    "response_types_supported": ["code"],
+    "code_challenge_methods_supported": ["S256"],
 }
 READ_ONLY = ToolAnnotations(read_only_hint=True)
 PIXEL = base64.b64decode(
@@ -175,5 +210,46 @@ if not sys.argv[2:]:
         return "x" * (megabytes << 20)
 
 
+class Rules:
+    """Follows `needs` and `documents` of the file."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        rules = LOGIN["auth_server_provider"].rules
+        if rules.get("documents") and scope["path"] == "/.well-known/oauth-authorization-server":
+            described = {**METADATA, "client_id_metadata_document_supported": True}
+            await JSONResponse(described)(scope, receive, send)
+            return
+        needs = ""
+        if scope["path"] == "/mcp":
+            needs = rules.get("needs", "")
+        if not needs:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        body = await request.body()
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        known = LOGIN["auth_server_provider"].tokens.get(token)
+        if known is not None and needs not in known.scopes and b'"tools/call"' in body:
+            challenge = f'Bearer error="insufficient_scope", scope="{needs}"'
+            refusal = Response(status_code=403, headers={"WWW-Authenticate": challenge})
+            await refusal(scope, receive, send)
+            return
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def again() -> Message:
+            return next(messages, None) or await receive()
+
+        await self._app(scope, again, send)
+
+
 if __name__ == "__main__":
-    server.run("streamable-http", port=PORT)
+    app: ASGIApp = server.streamable_http_app()
+    if sys.argv[2:]:
+        app = Rules(app)
+    uvicorn.run(app, host="127.0.0.1", port=PORT, log_level="error")

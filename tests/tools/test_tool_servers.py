@@ -6,6 +6,7 @@ Real programs and a real HTTP server, and how each of them can misbehave.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -18,7 +19,8 @@ from typing import Any, Self, TypeVar
 
 import pytest
 
-from conductor_cli.core.tools import OfferedTool, ToolResult
+from conductor_cli.core.input_requests import InputReply, InputRequest
+from conductor_cli.core.tools import AskPerson, OfferedTool, ToolResult
 from conductor_cli.programs import schema_check
 from conductor_cli.programs.network_environment import CERTIFICATES
 from conductor_cli.tools import session as sessions
@@ -69,9 +71,11 @@ class Desk:
     def call(self, name: str, **arguments: Any) -> ToolResult:
         return self.run(self.calling(name, **arguments))
 
-    async def calling(self, name: str, **arguments: Any) -> ToolResult:
+    async def calling(
+        self, name: str, ask: AskPerson | None = None, **arguments: Any
+    ) -> ToolResult:
         tools = {tool.tool.name: tool for tool in await self.box.offered(self.names)}
-        return await self.box.call(tools[name], arguments)
+        return await self.box.call(tools[name], arguments, ask)
 
 
 def gone(pid: int) -> bool:
@@ -230,13 +234,39 @@ def test_a_list_that_changes_is_read_again() -> None:
 
 def test_what_a_server_asks_for_is_refused_politely() -> None:
     with Desk(raw()) as desk:
-        lines = desk.call("ask").text.splitlines()
-    assert [line.partition(":")[0] for line in lines] == [
-        "sampling/createMessage",
-        "elicitation/create",
-        "roots/list",
-    ]
-    assert all("not supported" in line.lower() for line in lines), lines
+        sampling, _, roots = desk.call("ask").text.splitlines()
+        notices = desk.box.take_notices()
+    assert sampling.startswith("sampling/createMessage:")
+    assert "not supported" in sampling.lower()
+    assert roots.startswith("roots/list:")
+    assert "not supported" in roots.lower()
+    [notice] = notices
+    assert notice.startswith(
+        "t asked for input, which was declined because nobody is at a terminal"
+    )
+    assert notice.endswith("it wrote: ?")
+
+
+def test_a_person_is_asked_what_a_server_wants_to_know_and_takes_their_time() -> None:
+    asked: list[InputRequest] = []
+
+    async def ask(request: InputRequest) -> InputReply:
+        asked.append(request)
+        await asyncio.sleep(0.6)  # longer than the call may take
+        return InputReply(action="accept", values={"email": "ann@example.com", "guests": 3})
+
+    with Desk(raw(seconds=0.5)) as desk:
+        form = desk.run(desk.calling("form", ask=ask))
+        visit = desk.run(desk.calling("visit", ask=ask))
+        late = desk.call("hang")
+    assert json.loads(form.text) == {
+        "action": "accept",
+        "content": {"email": "ann@example.com", "guests": 3},
+    }
+    assert json.loads(visit.text) == {"action": "accept"}
+    assert [field.type for field in asked[0].fields] == ["text", "integer", "choice", "boolean"]
+    assert (asked[1].message, asked[1].url) == ("Pay", "https://pay.example/room?id=7")
+    assert late.text == "the call failed: no result within 0.5 s"
 
 
 def test_arguments_that_break_the_schema_call_nothing() -> None:

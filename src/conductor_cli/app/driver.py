@@ -25,7 +25,8 @@ from conductor_cli.config.settings import Settings
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment, text_size
 from conductor_cli.core.errors import ConductorError, ConfigError, Failure, FailureReason
-from conductor_cli.core.events import Event, PlanOffered, ToolOffered, innermost_event
+from conductor_cli.core.events import Event, InputAsked, PlanOffered, ToolOffered, innermost_event
+from conductor_cli.core.input_requests import InputReply
 from conductor_cli.core.plan import Decision
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.run import Orchestra, Run, RunSpec, start_run
@@ -359,6 +360,7 @@ async def run_to_end(
     view: RunView,
     decide_plan: Callable[[Run], Decision | None] | None = None,
     decide_tool: Callable[[ToolOffered], ToolVerdict] | None = None,
+    give_input: Callable[[InputAsked], InputReply] | None = None,
     *,
     on_end: Callable[[], None] = lambda: None,
     on_output_lost: Callable[[], None] = lambda: None,
@@ -366,12 +368,13 @@ async def run_to_end(
     """Read the run of a job to its end. An event is stored before the view sees it.
 
     When the view has shown a plan that the run holds, `decide_plan` says what becomes of it, and
-    None drops it; of calls of tools that may change something, `decide_tool`. They may block: they
-    have the view's thread. Once `on_end` is called, nobody waits for what they say.
-    `on_output_lost` is called on the view's thread when standard output cannot be written. Raises
-    `ConfigError` where a trace is required and cannot be begun, and whatever the view raised.
+    None drops it; of calls of tools that may change something, `decide_tool`; `give_input` answers
+    what a server of tools asks. They may block: they have the view's thread. Once `on_end` is
+    called, nobody waits for what they say. `on_output_lost` is called on the view's thread when
+    standard output cannot be written. Raises `ConfigError` where a trace is required and cannot be
+    begun, and whatever the view raised.
     """
-    shown = _ViewThread(run, view, decide_plan, decide_tool, on_output_lost)
+    shown = _ViewThread(run, view, decide_plan, decide_tool, give_input, on_output_lost)
     incomplete: TraceIncomplete | None = None
     try:
         async with aclosing(perform(run, job)) as events:
@@ -405,12 +408,14 @@ class _ViewThread:
         view: RunView,
         decide_plan: Callable[[Run], Decision | None] | None,
         decide_tool: Callable[[ToolOffered], ToolVerdict] | None,
+        give_input: Callable[[InputAsked], InputReply] | None,
         on_output_lost: Callable[[], None],
     ) -> None:
         self.run = run
         self.view = view
         self._decide_plan = decide_plan
         self._decide_tool = decide_tool
+        self._give_input = give_input
         self.error: ConductorError | None = None
         """Why standard output cannot be written; None also where its reader has gone, which is no
         error.
@@ -466,14 +471,20 @@ class _ViewThread:
                 self._try(partial(self.view.show, event, trace))
                 # Nothing else is shown while somebody decides.
                 offered = innermost_event(event)
-                if isinstance(event, PlanOffered) or isinstance(offered, ToolOffered):
+                if isinstance(event, PlanOffered) or isinstance(offered, ToolOffered | InputAsked):
                     self._try(partial(self._decide, offered))
             self._try(self.view.close)
         finally:
             self._loop.call_soon_threadsafe(self._ended.set)
 
     def _decide(self, offered: Event) -> None:
-        """Have the plan or the call of a tool on offer decided about."""
+        """Have the plan or the call of a tool on offer decided about, or a question answered."""
+        if isinstance(offered, InputAsked):
+            reply = InputReply(action="decline")
+            if self._give_input is not None:
+                reply = self._give_input(offered)
+            self._loop.call_soon_threadsafe(self.run.give_input, reply)
+            return
         if isinstance(offered, ToolOffered):
             verdict: ToolVerdict = "no"
             if self._decide_tool is not None:

@@ -24,12 +24,19 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.redact import REDACTED, login_secrets, secrets_in
 from conductor_cli.core.serialization import dump
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import RunTools, ToolBox, tool_selector
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import Model
 from conductor_cli.state.interfaces import AttachmentStore
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
-from conductor_cli.tools.servers import ASKS_FOR_LOGIN, EVERY_TOOL, Login, ToolServer
+from conductor_cli.tools.servers import (
+    ASKS_FOR_LOGIN,
+    EVERY_TOOL,
+    WANTED_SCOPE,
+    Login,
+    ToolServer,
+)
 
 TOOLS_SETTING: Final = "conductor.tools"
 ALLOW_SETTING: Final = "conductor.allow_tools"
@@ -186,6 +193,7 @@ def server_of(item: ConfiguredTools, settings: Settings, allow: Iterable[str] = 
             name = item.name
             url = table.url
             login = Login(
+                client_metadata=table.client_metadata,
                 kept=kept.get("login", {}),
                 load=lambda: stored_secrets(settings, name, url).get("login", {}),
                 keep=lambda kept: store_secrets(
@@ -387,7 +395,10 @@ def try_tool_servers(
 
         async def try_one(item: ConfiguredTools) -> CheckResult:
             result = await _try(item, settings)
-            if log_in is None or not result.text.startswith(ASKS_FOR_LOGIN):
+            wanted = _wanted_scope(settings, item)
+            if log_in is None and wanted:
+                return replace(result, data={**result.data, "notices": [_tell_of_rights(wanted)]})
+            if log_in is None or not (wanted or result.text.startswith(ASKS_FOR_LOGIN)):
                 return result
             _in_file(settings, item.name, item.table.url)
             async with one_at_a_time, log_in(item.name) as visit:
@@ -396,6 +407,18 @@ def try_tool_servers(
         return list(await asyncio.gather(*map(try_one, items)))
 
     return asyncio.run(try_all())
+
+
+def _wanted_scope(settings: Settings, item: ConfiguredTools) -> str:
+    """Return the rights that a server asked for beyond those of its login; empty for none."""
+    if not item.table.url:
+        return ""
+    login = stored_secrets(settings, item.name, item.table.url).get("login", {})
+    return str(login.get(WANTED_SCOPE, ""))
+
+
+def _tell_of_rights(wanted: str) -> str:
+    return f"it has asked for further rights ({one_line(wanted):.200}); a terminal can grant them"
 
 
 async def _try(

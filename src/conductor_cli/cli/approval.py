@@ -11,18 +11,27 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from conductor_cli.app.traces import describe_offer, planned_flow, recipients_of, stored_flow
+from conductor_cli.cli.browser import open_browser
 from conductor_cli.cli.keypress import Keyboard, NoAnswer, has_terminal
 from conductor_cli.cli.output import print_error, print_json, print_line
 from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.errors import ConductorError, ConfigError, UsageError, describe_system_error
-from conductor_cli.core.events import ToolOffered
+from conductor_cli.core.events import InputAsked, ToolOffered
+from conductor_cli.core.input_requests import (
+    FieldValue,
+    InputField,
+    InputReply,
+    WrongValue,
+    read_value,
+)
 from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.plan_file import format_plan_file, parse_plan_file
 from conductor_cli.core.pool import Limits
@@ -133,24 +142,101 @@ class Approver:
 
         Blocks, so call it on its own thread.
         """
-        screen = self._printer.screen
         who = f"Step {offered.step}"
         if offered.worker:
             who = f"{short_name(offered.worker)} (step {offered.step})"
         head = f"{who} wants to call {one_line(offered.call.name)} of {one_line(offered.server)}:"
-        shown: list[Line] = []
-        for text in argument_lines(offered.call):
-            wrapped = screen.wrap(text, screen.width - 2)
-            shown += [((f"  {line}", "plain"),) for line in wrapped]
         self._printer.print([BLANK])
         self._print_question(head)
-        self._printer.print(shown)
+        self._print_indented(argument_lines(offered.call))
         verdict: ToolVerdict | None = None
         with suppress(NoAnswer):
             # Enter is no answer: it may have been pressed for something else.
             while verdict is None:
                 verdict = _VERDICTS.get(self._key(CHOICES))
         return verdict or "no"
+
+    def give_input(self, asked: InputAsked) -> InputReply:
+        """Return what the person answers to a server of tools. Without an answer it is told so.
+
+        Blocks, so call it on its own thread.
+        """
+        server = one_line(asked.server)
+        self._printer.print([BLANK])
+        self._print_question(f"{server} asks you for something. These are its own words:")
+        self._print_indented(server_lines(asked.message))
+        try:
+            if asked.url:
+                return self._visit(asked.url)
+            return self._fill_in(server, asked.fields)
+        except NoAnswer:
+            return InputReply(action="cancel")
+
+    def _visit(self, url: str) -> InputReply:
+        """Show an address; it is opened only when the person says so. Raises `NoAnswer`."""
+        try:
+            host = one_line(reveal(urlsplit(url).hostname or url))
+        except ValueError:  # half of an IPv6 address
+            return InputReply(action="decline")
+        self._print_question(f"It wants you to visit this address of {host}:")
+        sys.stderr.write(f"{one_line(reveal(url))}\n")  # whole, so that it can be copied
+        choices = "o: open it in the browser, y: I open it myself, n: decline"
+        while True:
+            key = self._key(choices)
+            if key in "ndq":
+                return InputReply(action="decline")
+            if key == "o" and not open_browser(url):
+                self._print_question("No browser is known here; open the address yourself.")
+            elif key in "oy":
+                return InputReply(action="accept")
+
+    def _fill_in(self, server: str, fields: Sequence[InputField]) -> InputReply:
+        """Ask for each field of a form, and whether it is sent. Raises `NoAnswer`."""
+        names = ", ".join(one_line(field.title or field.name) for field in fields)
+        if fields:
+            self._print_question(f"It wants to know: {names}. It reads what you type.")
+        if not self._confirms("y: answer, n: decline"):
+            return InputReply(action="decline")
+        values: dict[str, FieldValue] = {}
+        for field in fields:
+            value = self._value_of(field)
+            if value is not None:
+                values[field.name] = value
+        self._print_question(f"This is sent to {server}:")
+        shown = [f"{one_line(name)}: {value_text(value)}" for name, value in values.items()]
+        self._print_indented(shown or ["(nothing)"])
+        if not self._confirms("y: send it, n: decline"):
+            return InputReply(action="decline")
+        return InputReply(action="accept", values=values)
+
+    def _confirms(self, choices: str) -> bool:
+        """Return whether the person presses y, and not n. Raises `NoAnswer`."""
+        while True:
+            key = self._key(choices)
+            if key in "yndq":  # Enter is no answer, as of a call of a tool
+                return key == "y"
+
+    def _value_of(self, field: InputField) -> FieldValue | None:
+        """Return what the person types for a field; None for nothing. Raises `NoAnswer`."""
+        self._print_indented(field_lines(field))
+        while True:
+            text = self._keyboard.line().strip() or field.default
+            if not text and not field.required:
+                return None
+            try:
+                if not text:
+                    raise WrongValue("a value is needed; Ctrl-D cancels")
+                return read_value(field, text)
+            except WrongValue as problem:
+                self._print_indented([str(problem)])
+
+    def _print_indented(self, texts: Sequence[str]) -> None:
+        screen = self._printer.screen
+        lines: list[Line] = []
+        for text in texts:
+            wrapped = screen.wrap(text, screen.width - 2)
+            lines += [((f"  {line}", "plain"),) for line in wrapped]
+        self._printer.print(lines)
 
     def decide_plan(self, run: Run) -> Decision | None:
         """Return what the person decides about the plan on offer; None drops it.
@@ -237,6 +323,63 @@ def argument_lines(call: ToolCall) -> list[str]:
         first, *rest = shorten(sanitize(reveal(text)), MAX_ARGUMENT_CHARACTERS).splitlines() or [""]
         lines += [f"{one_line(reveal(name))}: {first}", *(f"  {line}" for line in rest)]
     return lines or ["(no arguments)"]
+
+
+def server_lines(text: str) -> list[str]:
+    """The words of a server, safe to show, each line marked as not being conductor's."""
+    lines = shorten(sanitize(reveal(text)), MAX_ARGUMENT_CHARACTERS).splitlines()
+    return [f"| {line}" for line in lines] or ["| (nothing)"]
+
+
+def field_lines(field: InputField) -> list[str]:
+    """What a person needs to know to fill in a field."""
+    facts = []
+    if field.required:
+        facts.append("needed")
+    elif not field.default:
+        facts.append("Enter leaves it out")
+    if field.default:
+        facts.append(f"Enter takes {one_line(reveal(field.default))}")
+    if field.type == "boolean":
+        facts.append("yes or no")
+    elif field.type == "choices":
+        facts.append("numbers with commas between them")
+    elif field.type in ("number", "integer"):
+        facts.append(_range_of(field) or _ARTICLES[field.type])
+    if field.format:
+        facts.append(one_line(reveal(field.format)))
+    if field.pattern:
+        facts.append(f"of the form {one_line(reveal(field.pattern))}")
+    name = one_line(reveal(field.title or field.name))
+    lines = [f"{name} ({', '.join(facts)})"]
+    if field.about:
+        lines += server_lines(field.about)
+    for number, option in enumerate(field.options, 1):
+        lines.append(f"{number}: {one_line(reveal(option.title or option.value))}")
+    return lines
+
+
+_ARTICLES: Final = {"number": "a number", "integer": "a whole number"}
+
+
+def _range_of(field: InputField) -> str:
+    noun = _ARTICLES[field.type]
+    if field.minimum is not None and field.maximum is not None:
+        return f"{noun} from {field.minimum:g} to {field.maximum:g}"
+    if field.minimum is not None:
+        return f"{noun} from {field.minimum:g} on"
+    if field.maximum is not None:
+        return f"{noun} up to {field.maximum:g}"
+    return ""
+
+
+def value_text(value: FieldValue) -> str:
+    """Return a value as it is shown before it is sent."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return one_line(", ".join(value))
+    return one_line(str(value))
 
 
 def check_terminal() -> None:

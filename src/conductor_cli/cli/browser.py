@@ -29,12 +29,15 @@ def open_browser(address: str) -> bool:
     return True
 
 
+MAX_VISITS = 16  # Visits whose queries nobody has read yet; further ones are not kept
+
+
 @asynccontextmanager
-async def one_visit(
+async def visited_address(
     path: str, page: str
-) -> AsyncIterator[tuple[str, asyncio.Future[Mapping[str, str]]]]:
-    """Give an address on this machine that shows `page`, and the query of its first visit."""
-    visited: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
+) -> AsyncIterator[tuple[str, asyncio.Queue[Mapping[str, str]]]]:
+    """Give an address on this machine that shows `page`, and the queries of its visits."""
+    visits = asyncio.Queue[Mapping[str, str]](MAX_VISITS)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # TimeoutError is one
@@ -54,13 +57,14 @@ async def one_visit(
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()
-            if found and not visited.done():
-                visited.set_result(dict(parse_qsl(target.query)))
+            if found:
+                with suppress(asyncio.QueueFull):
+                    visits.put_nowait(dict(parse_qsl(target.query)))
         writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}", visited
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}", visits
 
 
 def show_page(name: str, page: str) -> str:
@@ -70,13 +74,11 @@ def show_page(name: str, page: str) -> str:
     """
 
     async def show() -> bool:
-        async with one_visit(f"/{secrets.token_urlsafe(16)}/{name}.html", page) as (
-            address,
-            visited,
-        ):
+        path = f"/{secrets.token_urlsafe(16)}/{name}.html"
+        async with visited_address(path, page) as (address, visits):
             with suppress(TimeoutError):
                 async with asyncio.timeout(SECONDS):
-                    return open_browser(address) and await visited is not None
+                    return open_browser(address) and await visits.get() is not None
         return False
 
     if asyncio.run(show()):

@@ -275,6 +275,7 @@ class Session:
                 view,
                 person.decide_plan if person and approves else None,
                 person.decide_tool if person and asks_about_tools else None,
+                person.give_input if person and asks_about_tools else None,
                 on_end=person.wake if person else lambda: None,
                 on_output_lost=leave_stdout,
             )

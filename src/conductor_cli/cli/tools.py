@@ -17,7 +17,7 @@ from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.mcp_files import read_mcp_file
 from conductor_cli.app.workers import remove_tables
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.browser import one_visit, open_browser
+from conductor_cli.cli.browser import open_browser, visited_address
 from conductor_cli.cli.confirmation import can_ask
 from conductor_cli.cli.keys import read_secret
 from conductor_cli.cli.output import print_json, print_notice, print_table, print_text
@@ -90,7 +90,9 @@ def add_tools_command(
     is read at each start. --set takes the other settings: about=TEXT, what they are for, for the
     planner; env=A,B for variables that a program gets; only=A,B to offer only these of its tools;
     read_only=A,B for tools that change nothing, '*' for all; trust=false not to trust the server's
-    read-only hints; local=true to treat it as local in policies; seconds=S for the longest call.
+    read-only hints; local=true to treat it as local in policies; seconds=S for the longest call;
+    client_metadata=URL of a document that describes this client, for servers with a login that
+    read one.
     """
     assigned = opt.parse_assignments(more, lists=("allow", "only", "read_only", "env"))
     if allow:
@@ -245,11 +247,14 @@ def _describe_permission(tool: Mapping[str, Any]) -> str:
 
 @asynccontextmanager
 async def _log_in(name: str) -> AsyncIterator[tools.Visit]:
-    async with one_visit(
+    async with visited_address(
         "/callback", f"<!doctype html><title>{name}</title>You may close this page."
-    ) as (here, done):
+    ) as (here, visits):
 
         async def visit(address: str) -> Mapping[str, str]:
+            # A page that was loaded twice is no answer to another login.
+            while not visits.empty():
+                visits.get_nowait()
             print_notice(
                 f"{name} asks for a login, which goes on in the browser (Ctrl-C gives up):"
             )
@@ -260,6 +265,6 @@ async def _log_in(name: str) -> AsyncIterator[tools.Visit]:
                     "open it yourself; from another machine, first: ssh -L "
                     f"{port}:127.0.0.1:{port} HOST"
                 )
-            return await done
+            return await visits.get()
 
         yield here, visit

@@ -471,6 +471,13 @@ def _parse_server(table: Table) -> ConfiguredTools:
             raise table.error(
                 "url", "url: a password does not belong in a file", "use headers with a variable"
             )
+    if values.client_metadata and not _is_document_address(values.client_metadata):
+        raise table.error(
+            "client_metadata",
+            f"client_metadata is {values.client_metadata!r:.80}; expected an https address with a "
+            "path",
+            'client_metadata = "https://example.com/conductor.json"',
+        )
     if not 0 < values.seconds < math.inf:
         raise table.error("seconds", f"seconds is {values.seconds:g}; expected a number above 0")
     for name in values.env:
@@ -481,3 +488,9 @@ def _parse_server(table: Table) -> ConfiguredTools:
             )
             raise table.error("env", f"env: {name!r:.60} is not the name of a variable", hint)
     return ConfiguredTools(name=table.name, table=values, source=table.file_of(""))
+
+
+def _is_document_address(text: str) -> bool:
+    """Return whether an address can be the name of a client, as its metadata document is named."""
+    parts = http_url(text)
+    return parts is not None and parts.scheme == "https" and parts.path not in ("", "/")

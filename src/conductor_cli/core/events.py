@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, Literal, get_args
 
 from conductor_cli.core.chat import Attachment, Finish, Message, ToolCall
 from conductor_cli.core.errors import Failure, FailureReason
+from conductor_cli.core.input_requests import InputField
 from conductor_cli.core.plan import KeepAnswer, Plan
 from conductor_cli.core.policy import NO_POLICY, Policy
 from conductor_cli.core.pool import Limits, Pool
@@ -220,6 +221,24 @@ class ToolOffered(_StepEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InputAsked(_StepEvent):
+    """A server of tools asks the user for something while it is called.
+
+    That is a form of `fields`, or a visit to `url`. `message` and the texts of the fields are the
+    server's. What the user answers is in no event.
+    """
+
+    kind: ClassVar[str] = "input_asked"
+    attempt: int
+    turn: int
+    server: str
+    message: str
+    fields: tuple[InputField, ...] = ()
+    url: str = ""
+    worker: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled(_StepEvent):
     """A worker asked for a tool in reply number `turn` of its attempt, and the call begins.
 
@@ -381,6 +400,7 @@ Event = (
     | StepStarted
     | StepDelta
     | ToolOffered
+    | InputAsked
     | ToolCalled
     | ToolReturned
     | StepFailed

@@ -9,12 +9,13 @@ tool box.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from conductor_cli.core.chat import Attachment, Tool, ToolCall, ToolCallDelta
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.input_requests import InputReply, InputRequest
 
 MAX_ABOUT: Final = 120  # Characters of what the planner reads of a server of tools
 
@@ -51,6 +52,10 @@ class ToolResult:
     attachments: tuple[Attachment, ...] = ()
 
 
+AskPerson = Callable[[InputRequest], Awaitable[InputReply]]
+"""Asks a person what a server wants to know, and waits for the reply."""
+
+
 class ToolBox(Protocol):
     """The tools of one run.
 
@@ -64,8 +69,10 @@ class ToolBox(Protocol):
         """
         ...
 
-    async def call(self, tool: OfferedTool, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool.
+    async def call(
+        self, tool: OfferedTool, arguments: Mapping[str, Any], ask: AskPerson | None = None
+    ) -> ToolResult:
+        """Call a tool. `ask` is for what its server wants to know of a person meanwhile.
 
         Whatever goes wrong is a result with `error`; only a cancellation is raised.
         """

@@ -105,14 +105,19 @@ def _shorten(text: str) -> str:
     return f"{text[: MAX_REASON - 4].rstrip()} ..."
 
 
-Offer = ev.PlanOffered | ev.ToolOffered
+Offer = ev.PlanOffered | ev.ToolOffered | ev.InputAsked
 """What a person is asked to approve."""
 
 
 def describe_approval(offer: Offer) -> str:
-    """Return what a run waits for: `approval of the plan`, `approval of fs.write_file`."""
+    """Return what a run waits for: `approval of the plan`, `approval of fs.write_file`.
+
+    Or `an answer to fs`, a server of tools that wants to know something.
+    """
     if isinstance(offer, ev.PlanOffered):
         return "approval of the plan"
+    if isinstance(offer, ev.InputAsked):
+        return f"an answer to {offer.server}"
     return f"approval of {offer.server}.{offer.call.name}"
 
 
@@ -378,8 +383,8 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:
                 "recovered": _recovered_by_ready_plan(trace, event),
                 **_with_planning(trace, event.usage),
             }
-        case ev.PlanOffered() | ev.ToolOffered():
-            return {"offer": event}
+        case ev.PlanOffered() | ev.ToolOffered() | ev.InputAsked():
+            return _after_wait(trace, event.at) | {"offer": event}
         case ev.PlanDecided():
             if event.verdict == "approved":
                 return _after_wait(trace, event.at)
@@ -501,7 +506,9 @@ def _ends_wait(event: _StepEvent, offer: Offer) -> bool:
     """Return whether an event says that the person has decided, or that nobody waits any more."""
     if isinstance(offer, ev.PlanOffered) or event.step != offer.step:
         return False
-    if isinstance(event, ev.ToolCalled):
+    if isinstance(offer, ev.InputAsked) and isinstance(event, ev.ToolReturned):
+        return (event.attempt, event.turn) == (offer.attempt, offer.turn)
+    if isinstance(offer, ev.ToolOffered) and isinstance(event, ev.ToolCalled):
         return (event.attempt, event.turn, event.call.id) == (
             offer.attempt,
             offer.turn,
@@ -520,7 +527,7 @@ def _after_wait(trace: Trace, at: float) -> dict[str, Any]:
 def _seconds_of_wait(trace: Trace, offer: Offer, at: float) -> float:
     """Return the seconds from an offer to `at`; none where another step ran meanwhile."""
     for record in trace.steps:
-        if isinstance(offer, ev.ToolOffered) and record.number == offer.step:
+        if not isinstance(offer, ev.PlanOffered) and record.number == offer.step:
             continue
         has_ended_since = record.ended is not None and record.ended > offer.at
         if record.state == "running" or has_ended_since:

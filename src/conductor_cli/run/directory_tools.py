@@ -16,7 +16,7 @@ from conductor_cli.core.file_tools import (
     search_job,
 )
 from conductor_cli.core.question import File
-from conductor_cli.core.tools import OfferedTool, ToolBox, ToolResult
+from conductor_cli.core.tools import AskPerson, OfferedTool, ToolBox, ToolResult
 from conductor_cli.programs import search_process
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child_beside
 from conductor_cli.system.threads import run_in_thread_if_large
@@ -41,10 +41,12 @@ class DirectoryToolBox:
         self._own = tuple(_named_apart(item, taken_names) for item in OFFERED)
         return (*self._own, *others)
 
-    async def call(self, tool: OfferedTool, arguments: Mapping[str, Any]) -> ToolResult:
+    async def call(
+        self, tool: OfferedTool, arguments: Mapping[str, Any], ask: AskPerson | None = None
+    ) -> ToolResult:
         if tool not in self._own:
             assert self._servers is not None
-            return await self._servers.call(tool, arguments)
+            return await self._servers.call(tool, arguments, ask)
         try:
             answer = self._tools.answer(tool.own_name, arguments)
             text = await search_files(answer) if isinstance(answer, Search) else answer

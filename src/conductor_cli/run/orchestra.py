@@ -27,6 +27,7 @@ from conductor_cli.core.errors import (
     LimitReached,
     PolicyError,
 )
+from conductor_cli.core.input_requests import InputReply
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Ledger, Reservation
 from conductor_cli.core.policy import COST_LIMIT, DAY_COST_LIMIT, check_limits, check_pool
 from conductor_cli.core.pool import Limits, Pool, Timeouts, Worker
@@ -55,6 +56,7 @@ class ToolApprovals:
         self._always: set[str] = set()
         self._turn = asyncio.Lock()
         self._waiting: asyncio.Future[ToolVerdict] | None = None
+        self._awaited_input: asyncio.Future[InputReply] | None = None
 
     async def objection(self, tool: OfferedTool, ask: Callable[[], Awaitable[ToolVerdict]]) -> str:
         """Return why a call must not be made, for the worker to read; empty where it may.
@@ -89,6 +91,25 @@ class ToolApprovals:
         """The user has answered. Where nothing is asked, this does nothing."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(verdict)
+
+    @property
+    def asks(self) -> bool:
+        """Whether somebody can be asked."""
+        return self._asks
+
+    async def input_of_user(self, ask: Callable[[], Awaitable[InputReply]]) -> InputReply:
+        """Return what the user says to a server of tools, which `ask` asks."""
+        async with self._turn:  # one question at a time
+            return await ask()
+
+    def awaited_input(self) -> asyncio.Future[InputReply]:
+        self._awaited_input = asyncio.get_running_loop().create_future()
+        return self._awaited_input
+
+    def give_input(self, reply: InputReply) -> None:
+        """The user has answered a server. Where nothing is asked, this does nothing."""
+        if self._awaited_input is not None and not self._awaited_input.done():
+            self._awaited_input.set_result(reply)
 
 
 _NO_WAIT: Final[AbstractAsyncContextManager[None]] = nullcontext()

@@ -20,6 +20,7 @@ from conductor_cli.core.data_policy import nobody_sees
 from conductor_cli.core.errors import ConductorUnusable, Failure, PolicyError, UsageError
 from conductor_cli.core.events import Mode
 from conductor_cli.core.formatting import format_duration
+from conductor_cli.core.input_requests import InputReply
 from conductor_cli.core.plan import SELF, Decision, KeepAnswer, Plan, Step
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.pool import Limits, Pool
@@ -222,6 +223,10 @@ class Run:
     def decide_tool(self, verdict: ToolVerdict) -> None:
         """Answer the offer of a call of a tool, in this run or in one nested in it."""
         self.state.resources.approvals.decide(verdict)
+
+    def give_input(self, reply: InputReply) -> None:
+        """Answer what a server of tools asks, in this run or in one nested in it."""
+        self.state.resources.approvals.give_input(reply)
 
     def add_notice(self, at: float, text: str, reason: ev.NoticeReason = "") -> ev.Notice:
         """Add a notice of whoever reads the run to its trace.

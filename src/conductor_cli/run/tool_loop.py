@@ -19,6 +19,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment, Message, Tool, ToolCall, ToolChoice
 from conductor_cli.core.estimate import prompt_tokens
 from conductor_cli.core.formatting import format_count, format_list
+from conductor_cli.core.input_requests import InputReply, InputRequest
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import File, shorten
 from conductor_cli.core.reading import context_of, is_context_known
@@ -202,7 +203,10 @@ class ToolLoop:
         if tool is None or problem:
             result = ToolResult(text=problem, error=True)
         else:
-            result = await self._box.call(tool, arguments)
+            ask = None
+            if self._state.resources.approvals.asks:
+                ask = self._ask_person
+            result = await self._box.call(tool, arguments, ask)
         text, attachments = self._readable(result, of)
         ended = stream.now()
         returned = ev.ToolReturned(
@@ -279,6 +283,28 @@ class ToolLoop:
             text = f"{name} was not called, because it may change something: --allow-tools {name}"
             state.stream.notice(text, self._number)
         return problem
+
+    async def _ask_person(self, request: InputRequest) -> InputReply:
+        """Have the user answer what the server of a tool asks meanwhile."""
+        state = self._state
+        approvals = state.resources.approvals
+        called_in = self._position
+
+        async def ask() -> InputReply:
+            reply = approvals.awaited_input()
+            asked = ev.InputAsked(
+                at=state.stream.now(),
+                **called_in,
+                server=request.server,
+                message=request.message,
+                fields=request.fields,
+                url=request.url,
+                worker=self._worker.name,
+            )
+            state.stream.emit(asked)
+            return await state.ending.answer_of_user(reply)
+
+        return await approvals.input_of_user(ask)
 
     def _readable(self, result: ToolResult, of: int) -> tuple[str, tuple[Attachment, ...]]:
         """Return the text of a result, one of `of`, and the attachments that are accepted."""

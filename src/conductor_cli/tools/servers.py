@@ -14,6 +14,8 @@ EVERY_TOOL: Final = "*"  # In a list of names of tools: every tool
 THIS_MACHINE: Final = "this machine"
 ASKS_FOR_LOGIN: Final = "it asks for a login: conductor tools test"
 """How the reason begins why a server cannot be used that asks its user to log in."""
+WANTED_SCOPE: Final = "wanted_scope"
+"""In what is kept of a login: the rights that the server asked for since, for the next login."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -22,6 +24,7 @@ class Login:
 
     `kept` is what is stored of it, which `keep` stores and `load` reads again.
 
+    `client_metadata` is the address of a document that describes this client, empty for none.
     `visit` sends the user to an address and returns the query with which the browser came back to
     `redirect`. Without it nobody is there who could log in.
     """
@@ -30,6 +33,7 @@ class Login:
     load: Callable[[], dict[str, Any]]
     kept: dict[str, Any] = field(repr=False)
     redirect: str = "http://127.0.0.1/callback"
+    client_metadata: str = ""
     visit: Callable[[str], Awaitable[Mapping[str, str]]] | None = None
 
 
@@ -42,7 +46,9 @@ class ToolTable:
     `seconds`. `only` are the tools that workers get, all of them if it is empty. `read_only` are
     tools that change nothing, whatever the server says; with `trust` its own word counts too.
     `allow` are tools that need no approval. `local` says that nothing leaves this machine: a
-    program may talk to anybody, so this is not known unless the user says it.
+    program may talk to anybody, so this is not known unless the user says it. `client_metadata` is
+    the address of a document that describes conductor to the server where its users log in, which
+    is used where that server reads such documents.
     """
 
     command: tuple[str, ...] = ()
@@ -56,6 +62,7 @@ class ToolTable:
     trust: bool = True
     allow: tuple[str, ...] = ()
     local: bool = False
+    client_metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,28 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.formatting import format_count, format_duration
+from conductor_cli.core.input_requests import NoForm, form_request, visit_request
 from conductor_cli.core.redact import login_secrets
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.tools import OfferedTool, ToolResult
+from conductor_cli.core.tools import AskPerson, OfferedTool, ToolResult
 from conductor_cli.programs.schema_check import CheckStopped, find_fault
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.system.network import async_transport
 from conductor_cli.tools.offered_tools import MAX_TOOLS, Keep, offer_tools, read_result, read_tool
 from conductor_cli.tools.server_program import MAX_MESSAGE, ServerProgram, bounded_stream
-from conductor_cli.tools.servers import ASKS_FOR_LOGIN, Login, ToolServer
+from conductor_cli.tools.servers import ASKS_FOR_LOGIN, WANTED_SCOPE, Login, ToolServer
 
 if TYPE_CHECKING:
     from httpx2 import Response
     from mcp import Client
+    from mcp.client import ClientRequestContext
     from mcp.client._transport import TransportStreams
     from mcp.client.auth import OAuthClientProvider
-    from mcp.types import CallToolResult
+    from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 
 
 START: Final = 30.0
@@ -41,9 +44,11 @@ END: Final = 1.5  # Seconds for a server to end before it is left behind
 MAX_STARTS: Final = 3  # How often a server is started in one run
 MAX_PAGES: Final = 100
 EARLY: Final = 30.0  # Seconds before its end that a token is renewed
+MAX_SCOPE: Final = 1000  # Characters of the rights that a server asks for
 ANSWER_SECONDS: Final = 30.0  # To connect to a server at an address, and to send it something
 STREAM_SECONDS: Final = 300.0  # How long a stream of such a server may be silent
 
+_SCOPE: Final = re.compile(r"[!#-\[\]-~]+")  # The characters of a right (RFC 6749, 3.3)
 _NOWHERE: Final = logging.NullHandler()
 
 
@@ -117,7 +122,14 @@ async def login_client(server: ToolServer, login: Login) -> OAuthClientProvider:
     metadata = auth.OAuthClientMetadata(
         client_name="conductor", redirect_uris=[AnyUrl(login.redirect)]
     )
-    provider = OAuthClientProvider(server.url, metadata, Kept(), visit, code)
+    provider = OAuthClientProvider(
+        server.url,
+        metadata,
+        Kept(),
+        visit,
+        code,
+        client_metadata_url=login.client_metadata or None,
+    )
     here = provider.context
     if kept:
         here.token_expiry_time = max(kept["until"] - EARLY, 1.0)
@@ -128,6 +140,15 @@ async def login_client(server: ToolServer, login: Login) -> OAuthClientProvider:
             kept["resource"]
         )
     return provider
+
+
+def with_scope(challenge: str, scope: str) -> str:
+    """Return the header of a server that asks for a login, which then asks for these rights."""
+    scheme, _, rest = challenge.partition(" ")
+    parameters = [f'scope="{scope}"']
+    if rest.strip():
+        parameters.append(rest.strip())  # of two scopes the library reads the first
+    return f"{scheme or 'Bearer'} {', '.join(parameters)}"
 
 
 class ServerSession:
@@ -144,6 +165,9 @@ class ServerSession:
         self._client: Client | None = None
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._lacks = ""  # Why the newest request was refused that needs further rights
+        self._told_scopes = set[str]()
+        self._calls = CallsUnderWay()
         self._tools: tuple[OfferedTool, ...] = ()
         self._result_schemas: dict[str, Mapping[str, Any]] = {}
         """What the server says that the structured results of its tools follow, by the tool's own
@@ -187,8 +211,13 @@ class ServerSession:
             self.stale = self.stale or isinstance(message, types.ToolListChangedNotification)
 
         try:
-            # Without callbacks the SDK refuses sampling, elicitation and roots.
-            client = Client(self._transport(), message_handler=on_message, cache=None)
+            # Without callbacks the SDK refuses sampling and roots.
+            client = Client(
+                self._transport(),
+                message_handler=on_message,
+                elicitation_callback=self._answer_request,
+                cache=None,
+            )
             async with client:
                 # The SDK's own check would run on this event loop without a bound.
                 client.session.validate_tool_result = self._check_result  # type: ignore[method-assign]
@@ -198,7 +227,8 @@ class ServerSession:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever the SDK raises, groups included
             if not ready.done():
-                ready.set_exception(ServerError(self._problem() or _describe(error)))
+                why = self._problem() or self._take_lack() or _describe(error)
+                ready.set_exception(ServerError(why))
         finally:
             if not ready.done():
                 ready.cancel()
@@ -228,7 +258,7 @@ class ServerSession:
             auth=auth,
             timeout=httpx2.Timeout(ANSWER_SECONDS, read=STREAM_SECONDS),
             transport=async_transport(httpx2),
-            event_hooks={"response": [self._bound_response]},
+            event_hooks={"response": [self._watch_scope, self._bound_response]},
         ) as http:
             opened = streamable_http_client(
                 self.server.url, http_client=http, max_sse_event_size=MAX_MESSAGE
@@ -265,7 +295,7 @@ class ServerSession:
         except TimeoutError:
             raise ServerError("it does not list its tools") from None
         except Exception as error:  # noqa: BLE001 - as in `_serve`
-            raise ServerError(self._problem() or _describe(error)) from None
+            raise ServerError(self._problem() or self._take_lack() or _describe(error)) from None
         self._tools = tuple(found.values())[:MAX_TOOLS]
         self._result_schemas = schemas
         if more:
@@ -276,11 +306,17 @@ class ServerSession:
                 f"tools.{name}.only"
             )
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool. A failure is a result; only a cancellation is raised."""
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], ask: AskPerson | None = None
+    ) -> ToolResult:
+        """Call a tool. A failure is a result; only a cancellation is raised.
+
+        `ask` is for what the server wants to know of a person. The time that they take does not
+        count.
+        """
         assert self._client is not None
         try:
-            async with asyncio.timeout(self.server.seconds):
+            async with self._calls.one(self.server.seconds, ask):
                 result = read_result(
                     await self._client.call_tool(name, dict(arguments)), name, self._keep
                 )
@@ -290,11 +326,43 @@ class ServerSession:
             # Of the SDK, for a connection that has ended
             if getattr(error, "code", None) == -32000:
                 self._break("the connection has ended")
-            result = _failed(self._problem() or _describe(error))
+            result = _failed(self._problem() or self._take_lack() or _describe(error))
         # A tool that is gone fails; the list then tells what there is instead. With the newest
         # protocol, servers do not say by themselves that it changes.
         self.stale = self.stale or result.error
         return result
+
+    async def _answer_request(
+        self, context: ClientRequestContext, params: ElicitRequestParams
+    ) -> ElicitResult:
+        """Answer what the server asks a person: ask them, or decline where nobody is there."""
+        from mcp import types
+
+        del context  # it says nothing of the call
+        ask = self._calls.ask
+        try:
+            if isinstance(params, types.ElicitRequestURLParams):
+                request = visit_request(self.server.name, params.message, params.url)
+            else:
+                request = form_request(self.server.name, params.message, params.requested_schema)
+        except NoForm as problem:
+            self._tell_of_decline(params.message, str(problem))
+            return types.ElicitResult(action="decline")
+        if ask is None:
+            self._tell_of_decline(params.message, "nobody is at a terminal who could be asked")
+            return types.ElicitResult(action="decline")
+        with self._calls.paused():
+            reply = await ask(request)
+        content: dict[str, Any] | None = None
+        if reply.action == "accept" and not request.url:
+            content = dict(reply.values)
+        return types.ElicitResult(action=reply.action, content=content)
+
+    def _tell_of_decline(self, message: str, why: str) -> None:
+        self.notices.append(
+            f"{self.server.name} asked for input, which was declined because {why}; "
+            f"it wrote: {one_line(message):.200}"
+        )
 
     async def _check_result(self, name: str, result: CallToolResult) -> None:
         """Raise `RuntimeError` for a structured result that breaks the schema of its tool."""
@@ -316,6 +384,54 @@ class ServerSession:
 
     def _problem(self) -> str:
         return (self._program.problem if self._program is not None else "") or self._broken
+
+    async def _watch_scope(self, response: Response) -> None:
+        """Have a login ask for all the rights that the server wants, or keep them for the next."""
+        login = self.server.login
+        if login is None:
+            return
+        if login.visit is None:
+            if response.status_code == 403:
+                await self._keep_wanted_scope(response, login)
+        elif response.status_code == 401 and login.kept.get(WANTED_SCOPE):
+            from mcp.client.auth.utils import extract_scope_from_www_auth, union_scopes
+
+            challenged = extract_scope_from_www_auth(response)
+            granted = login.kept.get("tokens", {}).get("scope")
+            wanted = union_scopes(granted, login.kept[WANTED_SCOPE])
+            response.headers["WWW-Authenticate"] = with_scope(
+                response.headers.get("WWW-Authenticate", ""), union_scopes(challenged, wanted) or ""
+            )
+
+    async def _keep_wanted_scope(self, response: Response, login: Login) -> None:
+        """Keep the rights that the server asks for beyond those of the login, for the next one."""
+        from mcp.client.auth.utils import (
+            extract_field_from_www_auth,
+            extract_scope_from_www_auth,
+            union_scopes,
+        )
+
+        if extract_field_from_www_auth(response, "error") != "insufficient_scope":
+            return
+        scope = " ".join(_SCOPE.findall(extract_scope_from_www_auth(response) or ""))[:MAX_SCOPE]
+        # The library would begin a login, with which nobody could go on.
+        del response.headers["WWW-Authenticate"]
+        named = ""
+        if scope:
+            named = f" ({scope})"
+        self._lacks = f"it asks for further rights{named}: conductor tools test {self.server.name}"
+        if scope not in self._told_scopes:
+            self._told_scopes.add(scope)
+            self.notices.append(f"{self.server.name} refused a call, because {self._lacks}")
+        if scope:
+            login.kept[WANTED_SCOPE] = union_scopes(login.kept.get(WANTED_SCOPE), scope)
+            await asyncio.to_thread(login.keep, login.kept)
+
+    def _take_lack(self) -> str:
+        """Return why a request was refused that needs further rights; empty for another reason."""
+        lack = self._lacks
+        self._lacks = ""
+        return lack
 
     async def _bound_response(self, response: Response) -> None:
         """Have a reply that is too long for a message, or asks for a login, end the connection."""
@@ -351,6 +467,56 @@ class ServerSession:
             await asyncio.wait({task}, timeout=END)
         if task.done() and not task.cancelled():
             task.exception()  # seen
+
+
+class CallsUnderWay:
+    """The calls of one server that have not ended: their deadlines, and who can be asked."""
+
+    def __init__(self) -> None:
+        self._deadlines: dict[asyncio.Timeout, AskPerson | None] = {}
+        self._pauses = 0
+        self._paused_at = 0.0
+        self._dues: dict[asyncio.Timeout, float | None] = {}
+
+    @property
+    def ask(self) -> AskPerson | None:
+        """What asks the person of the first call that has one."""
+        for ask in self._deadlines.values():
+            if ask is not None:
+                return ask
+        return None
+
+    @asynccontextmanager
+    async def one(self, seconds: float, ask: AskPerson | None) -> AsyncGenerator[None, None]:
+        """A call that may take so many seconds. Raises `TimeoutError`."""
+        async with asyncio.timeout(seconds) as deadline:
+            self._deadlines[deadline] = ask
+            try:
+                yield
+            finally:
+                del self._deadlines[deadline]
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No deadline comes meanwhile, and each is later by the time that this takes."""
+        loop = asyncio.get_running_loop()
+        self._pauses += 1
+        if self._pauses == 1:
+            self._paused_at = loop.time()
+            self._dues = {deadline: deadline.when() for deadline in self._deadlines}
+            for deadline in self._dues:
+                deadline.reschedule(None)
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if not self._pauses:
+                self._resume(loop.time() - self._paused_at)
+
+    def _resume(self, waited: float) -> None:
+        for deadline, due in self._dues.items():
+            if deadline in self._deadlines and due is not None:
+                deadline.reschedule(due + waited)
 
 
 def _failed(why: str) -> ToolResult:
@@ -398,7 +564,9 @@ class McpToolBox:
             await asyncio.gather(*(self._tools(name) for name in servers if name in self._servers))
         )
 
-    async def call(self, tool: OfferedTool, arguments: Mapping[str, Any]) -> ToolResult:
+    async def call(
+        self, tool: OfferedTool, arguments: Mapping[str, Any], ask: AskPerson | None = None
+    ) -> ToolResult:
         """Call a tool, if its server can be used and the arguments follow its schema."""
         try:
             if fault := await find_fault(tool.tool.parameters, arguments):
@@ -413,7 +581,7 @@ class McpToolBox:
             return ToolResult(text=text, error=True)
         except ServerError as error:
             return _failed(f"{tool.server} cannot be used: {error}")
-        result = await session.call(tool.own_name, arguments)
+        result = await session.call(tool.own_name, arguments, ask)
         return ToolResult(
             text=self._redact(result.text), error=result.error, attachments=result.attachments
         )

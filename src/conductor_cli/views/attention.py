@@ -80,7 +80,7 @@ class Attention(RunView):
 
     def show(self, event: ev.Event, trace: Trace) -> None:
         inner = ev.innermost_event(event)
-        if isinstance(inner, ev.PlanOffered | ev.ToolOffered):
+        if isinstance(inner, ev.PlanOffered | ev.ToolOffered | ev.InputAsked):
             self._begin_wait(trace)
             return
         if self._waits and trace.waits_for is None:

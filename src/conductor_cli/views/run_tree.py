@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from conductor_cli.core.events import PlanOffered, PlanRejected, ToolOffered
+from conductor_cli.core.events import InputAsked, PlanOffered, PlanRejected, ToolOffered
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_money
 from conductor_cli.core.plan import SELF, KeepAnswer
 from conductor_cli.core.trace import (
@@ -273,7 +273,7 @@ def _remark(record: StepRecord, run: _Run) -> str:
         limit = f" of {attempts}" if record.attempt <= attempts else ""
         parts.append(f"attempt {record.attempt}{limit}")
     offer = run.trace.offer
-    if isinstance(offer, ToolOffered) and offer.step == record.number:
+    if isinstance(offer, ToolOffered | InputAsked) and offer.step == record.number:
         parts.append(f"waits for {describe_approval(offer)}")
     if _is_thinking(record):
         parts.append("thinking")

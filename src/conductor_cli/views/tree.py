@@ -78,7 +78,7 @@ class TreeProgress(RunView):
         elif isinstance(event, ev.PlanOffered):
             self._stop_drawing()
             self._asking = True
-        elif isinstance(ev.innermost_event(event), ev.ToolOffered):
+        elif isinstance(ev.innermost_event(event), ev.ToolOffered | ev.InputAsked):
             # The question is printed below. The next event comes when it is answered, and the tree
             # is drawn again.
             self._stop_drawing()

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Finish, PromptProgress, Request, Tool
@@ -96,7 +96,7 @@ class LlamaEngine:
 
         Raises `ModelError`, or `Cancelled` soon after `cancel` is set.
         """
-        began = time.monotonic()
+        began = monotonic()
         self.kv_cache.set_cancel_token(cancel)
         prompt = self.tokenize(request)
         self._make_room(len(prompt.tokens), request)
@@ -125,7 +125,7 @@ class LlamaEngine:
                     chunk.usage,
                     tokens_in=len(prompt.tokens),
                     tokens_cached=cached,
-                    seconds=time.monotonic() - began,
+                    seconds=monotonic() - began,
                     calls=1,
                 )
                 yield replace(chunk, usage=usage)
@@ -134,11 +134,11 @@ class LlamaEngine:
 
     def _read_prompt(self, prompt: TokenizedPrompt) -> Iterator[PromptProgress]:
         """Read what the context lacks of a prompt; yield how far that is where it takes a while."""
-        began = time.monotonic()
+        began = monotonic()
         first = len(self.kv_cache.tokens)
         total = len(prompt.tokens)
         for tokens in self.kv_cache.read_rest(prompt):
-            seconds_each = (time.monotonic() - began) / (tokens - first)
+            seconds_each = (monotonic() - began) / (tokens - first)
             left = seconds_each * (total - tokens)
             if left >= 1:
                 yield PromptProgress(tokens, total, left)
