@@ -27,10 +27,12 @@ from conductor_cli.app.batches import (
     open_batch,
     run_batch,
     shared,
+    shared_budget,
 )
 from conductor_cli.app.batches.shared import SharedQuestions, batch_hash, shard_count
-from conductor_cli.core.errors import Failure
-from conductor_cli.run.budget import Budget
+from conductor_cli.app.batches.shared_budget import SharedBudget
+from conductor_cli.core.errors import ConductorError, Failure, LimitReached
+from conductor_cli.core.usage import Price, Usage
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import SharedBatch
 from tests.state.cluster import Cluster
@@ -40,6 +42,7 @@ __all__ = ["postgres"]
 
 COUNT = 53
 EACH = 5
+TEN_CENTS = Price(input=Decimal(0), output=Decimal(100))  # for an answer of 1000 tokens
 Ask = Callable[[BatchItem], Awaitable[BatchResult]]
 
 
@@ -48,6 +51,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "SHARD_QUESTIONS", EACH)
     monkeypatch.setattr(shared, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(shared, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(shared_budget, "COSTS_SECONDS", 0.02)
 
 
 class Machine:
@@ -67,6 +71,10 @@ class Machine:
         self.asked = list[str]()
         self.limit: Decimal | None = None
         self.locks = place / "locks"
+        self.bill = Decimal(0)
+        self.overstates = 1
+        self.running = 0
+        self.most_running = 0
 
     async def work(self, ask: Ask | None = None, parallel: int = 3) -> Failure | None:
         """Ask what is left; as a new process does."""
@@ -78,15 +86,36 @@ class Machine:
             await asyncio.sleep(0.002)
             return said(item)
 
-        budget = Budget(self.limit)
         with open_batch(self.source, self.answers, self.locks) as batch:
             key = batch_hash(self.source, self.answers, "models")
             shards = SharedBatch(self.database, key, shard_count(COUNT))
+            budget = SharedBudget(shards, self.limit, spent=batch.progress.cost)
+            budget.remember(batch.record)
+            self.budget = budget
             asker = ParallelAsker(answer, parallel=parallel, budget=budget)
             async with SharedQuestions(batch, shards, budget, ignore).kept() as questions:
                 return await run_batch(
                     questions, batch.files, asker, parallel=parallel, tell=ignore
                 )
+
+    async def pay(self, item: BatchItem) -> BatchResult:
+        """Answer by a call that is billed, with honesty, by just what it may cost: ten cents."""
+        try:
+            room = await self.budget.reserve(0, 1000, TEN_CENTS, rank=1)
+        except LimitReached as error:
+            line = {**item.fields, "error": {"message": error.message}}
+            return BatchResult(line=line, failure=error.failure)
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        await asyncio.sleep(0.02)  # others come meanwhile
+        self.running -= 1
+        cost = room.cost * self.overstates
+        self.bill += cost
+        self.budget.settle(room, Usage(cost=cost, calls=1))
+        if room.cut:
+            failure = Failure(kind="limit", message="cut", reason="limit_cost_all")
+            return BatchResult(line=item.fields, cost=cost, failure=failure)
+        return BatchResult(line={**item.fields, "answer": "yes", "cost": float(cost)}, cost=cost)
 
     @property
     def ids(self) -> Counter[str]:
@@ -268,20 +297,105 @@ def test_a_shard_that_looks_free_is_asked_once(
     assert (one.ids, Counter(one.asked)) == (ALL, ALL)
 
 
-def test_what_others_have_spent_counts_before_anything_is_asked(machines: list[Machine]) -> None:
+def bill(machines: list[Machine]) -> Decimal:
+    return sum((each.bill for each in machines), Decimal(0))
+
+
+@pytest.mark.parametrize("limit", ["0.35", "2.05", "4.75"])
+def test_machines_at_once_spend_no_cent_more_than_the_limit(
+    machines: list[Machine], limit: str
+) -> None:
+    """And what is left of it at the end is too little for another call."""
+    for each in machines:
+        each.limit = Decimal(limit)
+
+    async def all_at_once() -> list[Failure | None]:
+        return await asyncio.gather(*(each.work(each.pay, parallel=8) for each in machines))
+
+    stopped = asyncio.run(all_at_once())
+    assert all(failure is None or failure.reason == "limit_cost_all" for failure in stopped)
+    assert Decimal(limit) - Decimal("0.0257") < bill(machines) <= Decimal(limit)
+
+
+def test_what_is_spent_is_remembered_by_all_when_the_batch_goes_on(machines: list[Machine]) -> None:
     """A machine that comes later, whose limit is used up, gets the answers and asks nothing."""
+    one, two, three = machines
+    one.limit = Decimal("2.05")
+    asyncio.run(one.work(one.pay, parallel=1))
+    two.limit = Decimal("2.05")
+    asyncio.run(two.work(two.pay, parallel=8))
+    assert not two.bill
+    assert len(two.ids) == 20
+    one.limit = Decimal("3.15")
+    asyncio.run(one.work(one.pay, parallel=4))
+    assert Decimal("3.12") < bill(machines) <= Decimal("3.15")
+    one.database.call("DELETE FROM conductor_batch_costs")  # as a week later
+    three.limit = Decimal("3.15")
+    asyncio.run(one.work(one.pay, parallel=4))
+    asyncio.run(three.work(three.pay, parallel=4))
+    assert bill(machines) <= Decimal("3.15"), "one's own files know it, too"
+
+
+def test_machines_at_once_with_a_provider_that_lies_exceed_the_limit_by_the_calls_under_way(
+    machines: list[Machine],
+) -> None:
+    for each in machines:
+        each.limit = Decimal("2.05")
+        each.overstates = 10
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(each.work(each.pay, parallel=3) for each in machines))
+
+    asyncio.run(all_at_once())
+    under_way = sum(each.most_running for each in machines)
+    assert bill(machines) <= Decimal("2.05") + under_way * Decimal("0.1") * 10
+
+
+def test_what_a_killed_machine_held_counts_in_full(machines: list[Machine]) -> None:
+    """Others wait for it as long as it may live, and then go on with what is left."""
     one, two, _ = machines
+    two.limit = Decimal("0.15")
 
-    async def costly(item: BatchItem) -> BatchResult:
-        if len(one.asked) == 31:
-            failure = Failure(kind="config", message="a setting is wrong")
-            return BatchResult(line={**item.fields, "error": {"message": "x"}}, failure=failure)
-        return BatchResult(line={**item.fields, "answer": "yes", "cost": 0.1}, cost=Decimal("0.1"))
+    async def killed() -> None:
+        async def stall(_: BatchItem) -> BatchResult:
+            await one.budget.reserve(0, 1000, TEN_CENTS, rank=1)
+            stalled.set()
+            await asyncio.sleep(60)
+            raise AssertionError
 
-    asyncio.run(one.work(costly, parallel=1))
-    two.limit = Decimal(2)
-    assert asyncio.run(two.work(parallel=8)) is None
-    assert (two.ids, two.asked) == (Counter(f"q{n}" for n in range(30)), [])
+        stalled = asyncio.Event()
+        task = asyncio.create_task(one.work(stall, parallel=1))
+        await stalled.wait()
+        with pytest.MonkeyPatch.context() as patch:  # a process that is killed says nothing
+            patch.setattr(SharedBatch, "spend", refuse)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def refuse(*_: object, **__: object) -> None:
+        raise LimitReached("killed", reason="limit_cost_all")
+
+    async def others() -> None:
+        task = asyncio.create_task(two.work(two.pay, parallel=1))
+        await asyncio.sleep(0.3)
+        assert not two.bill
+        assert not task.done(), "a whole call waits for room"
+        gone = "UPDATE conductor_batch_costs SET until = '-infinity' WHERE held > 0"
+        await asyncio.to_thread(one.database.call, gone)
+        await task
+
+    asyncio.run(killed())
+    asyncio.run(others())
+    assert Decimal("0.04") < two.bill <= Decimal("0.05")
+
+
+def test_a_database_that_is_away_lets_no_call_be_made(machines: list[Machine]) -> None:
+    one, *_ = machines
+    one.database.call("ALTER TABLE conductor_batch_costs RENAME TO elsewhere")
+    with pytest.raises(ConductorError) as caught:
+        asyncio.run(one.work(one.pay))
+    assert caught.value.reason == "state"
+    assert not one.bill
 
 
 @pytest.mark.parametrize(

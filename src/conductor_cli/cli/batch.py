@@ -19,9 +19,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from conductor_cli.app import batches
-from conductor_cli.app.batches.limit import check_prices, open_budget, why_stopped
+from conductor_cli.app.batches.limit import (
+    check_prices,
+    open_budget,
+    open_shared_budget,
+    why_stopped,
+)
 from conductor_cli.app.batches.ray_nodes import NodeAsker
 from conductor_cli.app.batches.shared import SharedQuestions, batch_hash, shard_count
+from conductor_cli.app.batches.shared_budget import SharedBudget
 from conductor_cli.app.driver import begin_run, perform
 from conductor_cli.app.ray_jobs import check_node, models_of, ray_cluster
 from conductor_cli.cli import options as opt
@@ -147,7 +153,7 @@ async def _run(session: Session, batch: batches.Batch, request: _Request) -> int
             if not _is_agreed(session, orchestra, progress, request):
                 print_notice("nothing was asked")
                 return 0
-            budget = open_budget(batch, orchestra, request.max_cost)
+            budget = await _open_budget(session, batch, orchestra, request)
             cluster = nullcontext() if request.ray is None else ray_cluster(request.ray)
             with closing(budget), cluster as node:
                 stopped = await _ask_all(session, batch, orchestra, budget, request.parallel, node)
@@ -178,6 +184,18 @@ def _is_agreed(
     return confirm_cost(lines, "the batch", yes=request.yes, quiet=session.quiet)
 
 
+async def _open_budget(
+    session: Session, batch: batches.Batch, orchestra: Orchestra, request: _Request
+) -> Budget:
+    """Return what the calls are paid from: by this machine, or by all that share the batch."""
+    shards: SharedBatch | None = None
+    if request.ray is None:
+        shards = await asyncio.to_thread(_shards, session, batch, models_of(orchestra))
+    if shards is None:
+        return open_budget(batch, orchestra, request.max_cost)
+    return open_shared_budget(batch, orchestra, request.max_cost, shards)
+
+
 async def _ask_all(
     session: Session,
     batch: batches.Batch,
@@ -205,11 +223,10 @@ async def _ask_all(
                 return await run(batch.questions, asker=nodes)
             ask = partial(_ask, session, orchestra, budget)
             asker = batches.ParallelAsker(ask, parallel=parallel, budget=budget)
-            shards = await asyncio.to_thread(_shards, session, batch, models_of(orchestra))
-            if shards is None:
+            if not isinstance(budget, SharedBudget):
                 return await run(batch.questions, asker=asker)
             done = batch.progress.done
-            async with SharedQuestions(batch, shards, budget, show).kept() as shared:
+            async with SharedQuestions(batch, budget.shards, budget, show).kept() as shared:
                 if others := batch.progress.done - done:
                     session.tell(
                         f"other machines have done {format_count(others, 'question')} of this batch"

@@ -141,6 +141,10 @@ class Ledger:
         self._held: list[Reservation] = []
         self._calls = 0
         self.spent = Usage()
+        self.others_spent = Decimal(0)
+        """US dollars that others have spent of the same limit on cost, such as other machines."""
+        self.others_held = Decimal(0)
+        """What their calls under way may cost, of which some may become free."""
 
     def reserve(  # noqa: PLR0913 - each is part of what a call may use
         self,
@@ -177,14 +181,14 @@ class Ledger:
                 tightest = limit
         if tightest is not None:
             # Running calls hold the most they may use; when they settle, some of that becomes free.
-            if self._held:
+            if self._are_calls_under_way:
                 return None
             raise LimitReached(
                 f"stopped: {tightest.name} of {tightest.amount}, no room for another call",
                 reason=tightest.reason,
                 suggested=tightest.suggested_value(wanted),
             )
-        if whole and room < share and self._held:
+        if whole and room < share and self._are_calls_under_way:
             return None
         reservation = Reservation(
             answer=room,
@@ -196,6 +200,11 @@ class Ledger:
         )
         self._held.append(reservation)
         return reservation
+
+    @property
+    def _are_calls_under_way(self) -> bool:
+        """Whether a call has not ended yet, here or of others."""
+        return bool(self._held) or self.others_held > 0
 
     def _check_call_limits(self, today: DayBudget) -> None:
         """Raise `LimitReached` where the run or the day has no call left."""
@@ -216,6 +225,7 @@ class Ledger:
         """
         tokens = self.spent.tokens + sum(held.tokens for held in self._held)
         cost = sum((held.cost for held in self._held), self.spent.cost or Decimal(0))
+        cost += self.others_spent + self.others_held
         limits: list[_TokenLimit | _CostLimit] = []
         if self._limits.tokens is not None:
             limits.append(_TokenLimit(self._limits.tokens, tokens, "limit", "limit_tokens"))

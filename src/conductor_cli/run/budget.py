@@ -102,6 +102,10 @@ class Budget:
 
     @property
     def spent(self) -> Decimal:
+        return self._spent_here + self._ledger.others_spent
+
+    @property
+    def _spent_here(self) -> Decimal:
         return self._ledger.spent.cost or Decimal(0)
 
     @property

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from conductor_cli.app.batches.batch_files import Batch
 from conductor_cli.app.batches.input_forms import read_items
+from conductor_cli.app.batches.shared_budget import SharedBudget
 from conductor_cli.core.errors import Failure, PolicyError, UsageError, describe_system_error
 from conductor_cli.core.formatting import format_money
 from conductor_cli.evals.cost import estimate_most, unpriced_models
 from conductor_cli.run import Orchestra
 from conductor_cli.run.budget import RAISE_IT, Budget
+
+if TYPE_CHECKING:
+    from conductor_cli.state.postgres.records import SharedBatch
 
 
 def check_prices(orchestra: Orchestra) -> None:
@@ -26,22 +31,44 @@ def check_prices(orchestra: Orchestra) -> None:
 
 
 def open_budget(batch: Batch, orchestra: Orchestra, limit: Decimal | None) -> Budget:
-    """Return what the calls of a batch are paid from.
+    """Return what the calls of a batch are paid from that is this machine's alone.
 
     Raises `UsageError` where nothing can be recorded.
     """
-    expected = Decimal(0)
-    if limit is not None:
-        # Until a run has ended, each is assumed to cost the most that the first question can cost.
-        first = next(read_items(batch.source))
-        expected = estimate_most(first.question(), orchestra)
+    expected = _most_of_a_run(batch, orchestra, limit)
     budget = Budget(limit, spent=batch.progress.cost, expected=expected)
+    _remember(budget, batch)
+    return budget
+
+
+def open_shared_budget(
+    batch: Batch, orchestra: Orchestra, limit: Decimal | None, shards: SharedBatch
+) -> SharedBudget:
+    """Return what the calls of a batch are paid from that other machines work on, too."""
+    expected = _most_of_a_run(batch, orchestra, limit)
+    budget = SharedBudget(shards, limit, spent=batch.progress.cost, expected=expected)
+    _remember(budget, batch)
+    return budget
+
+
+def _most_of_a_run(batch: Batch, orchestra: Orchestra, limit: Decimal | None) -> Decimal:
+    """Return the most that the first question can cost; 0 without a limit.
+
+    Until a run has ended, each is assumed to cost that.
+    """
+    if limit is None:
+        return Decimal(0)
+    first = next(read_items(batch.source))
+    return estimate_most(first.question(), orchestra)
+
+
+def _remember(budget: Budget, batch: Batch) -> None:
+    """Open the file that remembers what was spent. Raises `UsageError`."""
     try:
         budget.remember(batch.record)
     except OSError as error:
         message = f"{batch.record} cannot be written: {describe_system_error(error)}"
         raise UsageError(message, hint="free some space or fix its permissions") from None
-    return budget
 
 
 def why_stopped(batch: Batch, budget: Budget, stopped: Failure | None) -> Failure | None:

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,8 +24,8 @@ from conductor_cli.app.batches.batch_files import Batch
 from conductor_cli.app.batches.id_index import LineOffsets
 from conductor_cli.app.batches.input_forms import BatchItem, read_items, read_json
 from conductor_cli.app.batches.results import BatchProgress, BatchResult
+from conductor_cli.app.batches.shared_budget import SharedBudget
 from conductor_cli.core.errors import ConductorError, Failure
-from conductor_cli.run.budget import Budget
 
 if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import SharedBatch
@@ -77,7 +76,7 @@ class SharedQuestions:
         self,
         batch: Batch,
         shards: SharedBatch,
-        budget: Budget,
+        budget: SharedBudget,
         tell: Callable[[BatchProgress], None],
     ) -> None:
         self._batch = batch
@@ -101,7 +100,8 @@ class SharedQuestions:
         try:
             with suppress(ConductorError):  # the first question that is asked for tells it
                 await self._collect_all()
-            yield self
+            async with self._budget.kept(self._batch.progress.cost):
+                yield self
         finally:
             renewing.cancel()
             with suppress(ConductorError):  # else they are free when their time is over
@@ -283,6 +283,5 @@ class SharedQuestions:
             fields = read_json(raw)
             if self._is_written(id_of(fields)):
                 continue
-            cost: Decimal = cost_of(fields)
-            self._budget.add(cost)
-            self._batch.files.write(BatchResult(line=fields, cost=cost, failure=failure))
+            result = BatchResult(line=fields, cost=cost_of(fields), failure=failure)
+            self._batch.files.write(result)

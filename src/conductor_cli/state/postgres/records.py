@@ -10,7 +10,9 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
@@ -23,6 +25,7 @@ from conductor_cli.core.ledger import NO_DAY_LIMITS
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.state.interfaces import (
+    NANO,
     USER,
     AttachmentStore,
     SharedCircuit,
@@ -33,10 +36,10 @@ from conductor_cli.state.interfaces import (
 from conductor_cli.state.key_store import POSTGRESQL, KeyStore
 from conductor_cli.state.postgres.database import Database, storable
 from conductor_cli.state.postgres.served_files import SharedServedFiles
-from conductor_cli.state.postgres.spending import SharedSpend, read_shared_spent
+from conductor_cli.state.postgres.spending import SharedSpend, nano_limit, read_shared_spent
 from conductor_cli.state.postgres.traces import LEASE_SECONDS, PLACE, SharedTraces
 from conductor_cli.state.records import MAX_NAMES, Names, parse_rating
-from conductor_cli.state.spending import SpentRow
+from conductor_cli.state.spending import SpentRow, nano_dollars
 from conductor_cli.state.trace_file import ENDS, events_in
 
 # How long a request with an Idempotency-Key is answered by the same run
@@ -328,10 +331,23 @@ class Leases:
         return "".join(job for (job,) in self._database.call(find, storable(run)))
 
 
-class SharedBatch:
-    """The shards of a batch that several machines work on.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedCosts:
+    """Whether a process may spend what it asked for on a batch, and what all others do.
 
-    Runs of its questions, each of which one process has.
+    US dollars. `others_held` is what calls of machines that live may cost yet; what a machine that
+    is gone held counts as spent.
+    """
+
+    is_granted: bool
+    others_spent: Decimal
+    others_held: Decimal
+
+
+class SharedBatch:
+    """The shards of a batch that several machines work on, and what they spend on it.
+
+    A shard is a run of its questions, which one process has.
 
     What became of a shard is kept for a week after the last sign of life of its batch, so that
     every machine gets all of it. All raise `StateUnavailable`.
@@ -345,6 +361,8 @@ class SharedBatch:
         self._database = database
         self._batch = batch
         self._count = shards
+        # Who spends: also where a process opens the batch once more
+        self._payer = f"{database.owner}-{secrets.token_hex(4)}"
         self._known = set[int]()  # Shards of which this process has what became of them
         prune_batches(database)
         make = (
@@ -436,6 +454,36 @@ class SharedBatch:
         ]
         return shards, len(self._known) == self._count
 
+    def begin_spending(self, least: Decimal) -> None:
+        """Count at least so many US dollars as spent by now."""
+        self._database.call(
+            "SELECT conductor_begin_batch(%s, %s)", self._batch, nano_dollars(least)
+        )
+
+    def spend(
+        self, turn: int, *, spent: Decimal, held: Decimal, limit: Decimal | None
+    ) -> SharedCosts:
+        """Record what this process has spent and holds in all, where that fits into the limit.
+
+        US dollars; without a limit it is always recorded. Each statement has a higher `turn`: one
+        that arrives late changes nothing.
+        """
+        ((is_granted, others_spent, others_held),) = self._database.call(
+            "SELECT * FROM conductor_spend_on_batch(%s, %s, %s, %s, %s, %s, %s)",
+            self._batch,
+            self._payer,
+            turn,
+            nano_dollars(spent),
+            nano_dollars(held),
+            SHARD_SECONDS,
+            nano_limit(limit),
+        )
+        return SharedCosts(
+            is_granted=bool(is_granted),
+            others_spent=Decimal(others_spent) / NANO,
+            others_held=Decimal(others_held) / NANO,
+        )
+
 
 def prune_batches(database: Database) -> None:
     """Forget the batches of which nothing was heard for a week."""
@@ -443,6 +491,10 @@ def prune_batches(database: Database) -> None:
         "DELETE FROM conductor_shards WHERE batch IN (SELECT batch FROM conductor_shards GROUP BY "
         "batch"
         " HAVING max(greatest(begun, until)) < clock_timestamp() - interval '7 days')"
+    )
+    database.call(
+        "DELETE FROM conductor_batch_costs WHERE batch IN (SELECT batch FROM conductor_batch_costs "
+        "GROUP BY batch HAVING max(until) < clock_timestamp() - interval '7 days')"
     )
 
 

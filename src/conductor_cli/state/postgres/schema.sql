@@ -349,3 +349,64 @@ CREATE TABLE conductor_pieces (
     data bytea NOT NULL,
     PRIMARY KEY (id, number)
 );
+
+-- version 6: what machines spend together on a batch
+
+-- A row for each process, in billionths of a dollar. The one with an empty owner has what was spent before the batch
+-- was shared, and is the lock of the batch. What a process held that is gone counts in full.
+CREATE TABLE conductor_batch_costs (
+    batch text NOT NULL,
+    owner text NOT NULL,
+    turn bigint NOT NULL DEFAULT 0,  -- the number of the statement of the process that wrote the row last
+    spent bigint NOT NULL DEFAULT 0,
+    held bigint NOT NULL DEFAULT 0,
+    until timestamptz NOT NULL DEFAULT clock_timestamp(),  -- nobody knows whether the process lives any longer
+    PRIMARY KEY (batch, owner)
+);
+
+CREATE FUNCTION conductor_lock_batch(of_batch text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    LOOP
+        PERFORM FROM conductor_batch_costs c WHERE c.batch = of_batch AND c.owner = '' FOR UPDATE;
+        EXIT WHEN FOUND;
+        INSERT INTO conductor_batch_costs (batch, owner) VALUES (of_batch, '') ON CONFLICT DO NOTHING;
+    END LOOP;
+END $$;
+
+-- At least so much was spent before.
+CREATE FUNCTION conductor_begin_batch(of_batch text, at_least bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    total bigint;
+BEGIN
+    PERFORM conductor_lock_batch(of_batch);
+    SELECT SUM(c.spent + c.held) INTO total FROM conductor_batch_costs c WHERE c.batch = of_batch;
+    UPDATE conductor_batch_costs c
+        SET spent = c.spent + greatest(at_least - total, 0), until = clock_timestamp()
+        WHERE c.batch = of_batch AND c.owner = '';
+END $$;
+
+-- What a process has spent and holds from now on, where that fits into the limit beside all others. Said twice, it is
+-- done once.
+CREATE FUNCTION conductor_spend_on_batch(
+    of_batch text, of_owner text, new_turn bigint, new_spent bigint, new_held bigint, seconds float8, cost_limit bigint,
+    OUT granted boolean, OUT others_spent bigint, OUT others_held bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    old_turn bigint;
+    at_once CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    PERFORM conductor_lock_batch(of_batch);
+    SELECT SUM(c.spent + CASE WHEN c.until < at_once THEN c.held ELSE 0 END),
+            SUM(CASE WHEN c.until < at_once THEN 0 ELSE c.held END)
+        INTO others_spent, others_held
+        FROM conductor_batch_costs c WHERE c.batch = of_batch AND c.owner <> of_owner;
+    SELECT c.turn INTO old_turn FROM conductor_batch_costs c WHERE c.batch = of_batch AND c.owner = of_owner;
+    granted := old_turn = new_turn;
+    IF old_turn >= new_turn THEN RETURN; END IF;
+    granted := cost_limit IS NULL OR others_spent + others_held + new_spent + new_held <= cost_limit;
+    IF NOT granted THEN RETURN; END IF;
+    INSERT INTO conductor_batch_costs AS c
+        VALUES (of_batch, of_owner, new_turn, new_spent, new_held, at_once + make_interval(secs => seconds))
+        ON CONFLICT (batch, owner) DO UPDATE
+        SET turn = excluded.turn, spent = excluded.spent, held = excluded.held, until = excluded.until;
+END $$;

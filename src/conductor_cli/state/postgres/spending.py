@@ -216,17 +216,17 @@ class SharedSpend(Spending):
             int(room.call),
             clamped(room.tokens),
             cost,
-            _nano_limit(limits.cost),
+            nano_limit(limits.cost),
             limits.tokens,
             limits.calls,
-            _nano_limit(self.client.cost),
+            nano_limit(self.client.cost),
             *fence_values,
         )
         return held, (spent[0], spent[1], spent[2], spent[3])
 
 
-def _nano_limit(limit: Decimal | None) -> int | None:
-    """Whole billionths of dollars that a limit allows."""
+def nano_limit(limit: Decimal | None) -> int | None:
+    """Return the whole billionths of a dollar that a limit allows."""
     if limit is None:
         return None
     return int(min(limit, Decimal(MAX_AMOUNT) / NANO).scaleb(9))
