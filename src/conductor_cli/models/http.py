@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -44,6 +44,7 @@ from conductor_cli.system.network import (
     has_tls_context,
     proxy_for,
     tls_context,
+    tls_context_for,
     transport,
 )
 
@@ -357,6 +358,58 @@ class HttpClient:
         return ModelError(reason, f"{name} {what}{f': {words}' if words else ''}", hint=hint)
 
 
+@asynccontextmanager
+async def send_to_addresses(
+    url: str, addresses: Sequence[str], headers: Mapping[str, str], limit: int
+) -> AsyncIterator[HttpResponse]:
+    """Get what is at a URL, of whatever status, from one of these addresses of its host.
+
+    Through a proxy the address is named as well, so that the proxy does not look the host up.
+    Without `addresses` the host is looked up as usual. Raises `ModelError`.
+    """
+    name = host_of(url)
+    client: httpx.AsyncClient | DirectClient | None = None
+    try:
+        client = _open_client("", url, addresses)
+        if isinstance(client, DirectClient):
+            answer = await client.send("GET", url, headers, b"")
+        else:
+            answer = await _send_to_address(client, url, addresses, headers)
+        try:
+            yield HttpResponse(name, answer, limit)
+        finally:
+            await answer.close()
+    except (ModelError, TimeoutError):
+        raise
+    except Exception as error:
+        reason, what = reason_of(error)
+        words = without_numbers(clean_excerpt(str(error), Secrets()))
+        if words:
+            what += f": {words}"
+        raise ModelError(reason, f"{name} {what}", hint=_HINTS.get(reason, "")) from error
+    finally:
+        if client is not None:
+            await client.aclose()
+
+
+async def _send_to_address(
+    client: httpx.AsyncClient, url: str, addresses: Sequence[str], headers: Mapping[str, str]
+) -> OpenAnswer:
+    """Ask by httpx at the first of these addresses, under the name of the URL's host."""
+    if not addresses:
+        return await _send_by_httpx(client, "GET", url, headers, b"", None)
+    parts = urlsplit(url)
+    address = f"[{addresses[0]}]" if ":" in addresses[0] else addresses[0]
+    port = f":{parts.port}" if parts.port else ""
+    request = client.build_request(
+        "GET",
+        parts._replace(netloc=address + port).geturl(),
+        headers={**headers, "host": parts.netloc},
+    )
+    response = await client.send(request, stream=True)
+    return _answer_of(response, None)
+
+
 async def _send_by_httpx(  # noqa: PLR0913, PLR0917 - as `DirectClient.send`
     client: httpx.AsyncClient,
     method: str,
@@ -366,7 +419,11 @@ async def _send_by_httpx(  # noqa: PLR0913, PLR0917 - as `DirectClient.send`
     ends: float | None,
 ) -> OpenAnswer:
     request = client.build_request(method, url, content=content or None, headers=headers)
-    response = await client.send(request, stream=True)
+    return _answer_of(await client.send(request, stream=True), ends)
+
+
+def _answer_of(response: httpx.Response, ends: float | None) -> OpenAnswer:
+    """Return the answer of httpx in the form of `DirectClient`."""
     pieces = response.aiter_raw()
 
     async def piece() -> bytes:
@@ -557,15 +614,20 @@ def _is_proxy_variable(name: str) -> bool:
     return name.lower() in ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
-def _open_client(ca_file: str, base_url: str) -> httpx.AsyncClient | DirectClient:
-    tls = tls_context(ca_file)
+def _open_client(
+    ca_file: str, base_url: str, addresses: Sequence[str] = ()
+) -> httpx.AsyncClient | DirectClient:
     parts = http_url(base_url)
     is_plain = parts is not None and "@" not in parts.netloc and parts.netloc.isascii()
     proxy = proxy_for(base_url)
     # httpx knows what to do where a proxy is set, or what is wrong with any other address.
     if is_plain and not proxy and not _is_httpx_chosen():
-        return DirectClient(tls)
+        return DirectClient(tls_context(ca_file), addresses)
     import httpx
+
+    tls = tls_context(ca_file)
+    if addresses and parts is not None:
+        tls = tls_context_for(parts.hostname or "")
 
     return httpx.AsyncClient(
         verify=tls,

@@ -81,11 +81,15 @@ class OpenAnswer:
 
 
 class DirectClient:
-    """Sends requests over connections that it keeps. Close it."""
+    """Sends requests over connections that it keeps. Close it.
 
-    def __init__(self, tls: ssl.SSLContext) -> None:
+    With `addresses`, a host is not looked up: it is at these.
+    """
+
+    def __init__(self, tls: ssl.SSLContext, addresses: Sequence[str] = ()) -> None:
         tls.set_alpn_protocols(["http/1.1"])
         self._tls = tls
+        self._addresses = addresses
         self._idle: dict[Origin, deque[_Connection]] = {}
         self._all: set[_Connection] = set()
 
@@ -165,7 +169,11 @@ class DirectClient:
         loop = asyncio.get_running_loop()
         # On a thread of Python: where no thread can be started any more, that of uvloop would end
         # the process.
-        addresses = await asyncio.to_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        entries = [
+            await asyncio.to_thread(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
+            for name in self._addresses or (host,)
+        ]
+        addresses = list(chain.from_iterable(entries))
         first_family = addresses[0][0]
         of_first_family = [address for address in addresses if address[0] == first_family]
         of_others = [address for address in addresses if address[0] != first_family]

@@ -160,6 +160,27 @@ def separate_tls_context() -> ssl.SSLContext:
     return _context_of.__wrapped__(_certificates())
 
 
+def tls_context_for(name: str) -> ssl.SSLContext:
+    """Return a context that asks for the certificate of a name, at whatever address its server is.
+
+    A library that is given the address in place of the name would ask for that of the address.
+    """
+    context = separate_tls_context()
+    wrap_bio = context.wrap_bio
+
+    def wrap_for_name(
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,  # noqa: FBT001, FBT002 - as ssl has it
+        server_hostname: str | bytes | None = None,  # noqa: ARG001 - the address
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        return wrap_bio(incoming, outgoing, server_side, name, session)
+
+    context.wrap_bio = wrap_for_name  # type: ignore[method-assign]
+    return context
+
+
 def _certificates() -> tuple[tuple[str, str], ...]:
     """Return the variables of certificates, and what each is set to."""
     return tuple((name, os.environ.get(name, "")) for name in (*_INSTEAD, *_BESIDE))

@@ -1,0 +1,196 @@
+"""Pages from addresses that a stranger may have chosen."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.web_access import WebRules
+from conductor_cli.models.http import send_to_addresses
+from conductor_cli.models.web import MAX_REDIRECTS, Page, WebRefused, fetch_page
+from tests.servers import Loopback, Script, SeenRequest, Wire, authority, loopback, proxy
+
+PAGE = "<html><body><p>Hello</p></body></html>"
+
+
+def serving(pages: Mapping[str, tuple[int, dict[str, str], bytes]]) -> Script:
+    """A site with these pages, each a status, headers and a body; any other path is missing."""
+
+    async def script(seen: SeenRequest, wire: Wire) -> None:
+        status, headers, body = pages.get(seen.path, (404, {}, b"none"))
+        await wire.head(status, "text/html", **headers)
+        await wire.send(body)
+
+    return script
+
+
+def page(text: str = PAGE) -> tuple[int, dict[str, str], bytes]:
+    return 200, {}, text.encode()
+
+
+def redirect(location: str) -> tuple[int, dict[str, str], bytes]:
+    return 302, {"location": location}, b"there"
+
+
+def named(*servers: Loopback) -> WebRules:
+    return WebRules(private_hosts=tuple(f"127.0.0.1:{server.port}" for server in servers))
+
+
+def get(url: str, rules: WebRules, limit: int = 10_000, seconds: float = 20) -> Page:
+    return asyncio.run(fetch_page(url, rules, limit=limit, seconds=seconds))
+
+
+def test_a_page_of_a_named_host_is_read_with_its_type() -> None:
+    with loopback(serving({"/a": page()})) as server:
+        fetched = get(f"{server.url}/a#part", named(server))
+        assert fetched.content.decode() == PAGE
+        assert fetched.is_html
+        assert [seen.path for seen in server.requests] == ["/robots.txt", "/a"]
+        assert server.requests[-1].headers["user-agent"] == "conductor-llm"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1"])
+def test_a_host_on_this_machine_is_asked_nothing_unless_it_is_named(host: str) -> None:
+    with loopback(serving({"/a": page()})) as server:
+        url = f"http://{host}:{server.port}/a"
+        with pytest.raises(WebRefused) as refusal:
+            get(url, WebRules())
+        assert server.connections == 0
+    assert "no public address" in refusal.value.message
+    assert f"conductor config set web.private_hosts {host}" in refusal.value.hint
+
+
+def test_a_redirect_to_a_private_address_is_not_followed() -> None:
+    with loopback(serving({"/a": page()})) as inner:
+        away = f"http://127.0.0.1:{inner.port}/a"
+        with (
+            loopback(serving({"/go": redirect(away)})) as server,
+            pytest.raises(WebRefused, match="no public address"),
+        ):
+            get(f"{server.url}/go", named(server))
+        assert inner.connections == 0
+
+
+def test_redirects_are_followed_to_an_end() -> None:
+    with loopback(serving({"/a": redirect("b?x=1"), "/b?x=1": page()})) as server:
+        fetched = get(f"{server.url}/a", named(server))
+        assert fetched.url == f"{server.url}/b?x=1"
+    with loopback(serving({"/a": redirect("/a")})) as server:
+        with pytest.raises(ModelError, match="leads on more than 5 times"):
+            get(f"{server.url}/a", named(server))
+        assert len(server.requests) == 2 + MAX_REDIRECTS
+
+
+def test_what_a_robots_txt_forbids_is_not_asked_for() -> None:
+    robots = page("User-agent: *\nDisallow: /a")
+    with loopback(serving({"/robots.txt": robots, "/a": page(), "/b": page()})) as server:
+        with pytest.raises(WebRefused, match=r"robots\.txt"):
+            get(f"{server.url}/a", named(server))
+        assert [seen.path for seen in server.requests] == ["/robots.txt"]
+        get(f"{server.url}/b", named(server))
+
+
+def test_a_host_whose_robots_txt_fails_is_not_read() -> None:
+    with (
+        loopback(serving({"/robots.txt": (503, {}, b"busy"), "/a": page()})) as server,
+        pytest.raises(WebRefused, match=r"robots\.txt"),
+    ):
+        get(f"{server.url}/a", named(server))
+
+
+def test_a_body_beyond_the_limit_is_an_error_also_when_it_is_packed() -> None:
+    packed = gzip.compress(b"a" * 100_000)
+    pages = {"/a": page("a" * 20_000), "/b": (200, {"content_encoding": "gzip"}, packed)}
+    with loopback(serving(pages)) as server:
+        for path in ("/a", "/b"):
+            with pytest.raises(ModelError, match="more than the limit"):
+                get(f"{server.url}{path}", named(server))
+
+
+def test_a_page_that_does_not_end_ends_with_the_time() -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
+        await wire.head(404 if seen.path == "/robots.txt" else 200, "text/plain")
+        if seen.path != "/robots.txt":
+            await wire.stall()
+
+    with (
+        loopback(script) as server,
+        pytest.raises(ModelError, match=r"did not answer within 0\.5 s"),
+    ):
+        get(f"{server.url}/a", named(server), seconds=0.5)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("ftp://127.0.0.1/a", "no address of the web"),
+        ("file:///etc/passwd", "no address of the web"),
+        ("http://me:secret@127.0.0.1/a", "user name or a password"),
+        ("http://127.0.0.1:99999/", "no address of the web"),
+    ],
+)
+def test_what_is_no_plain_address_is_refused(url: str, told: str) -> None:
+    with pytest.raises(WebRefused, match=told) as refusal:
+        get(url, WebRules(private_hosts=("127.0.0.1",)))
+    assert "secret" not in str(refusal.value)
+
+
+def test_the_domains_of_a_policy_hold_for_named_hosts_too() -> None:
+    with loopback(serving({"/a": page()})) as server:
+        rules = WebRules(private_hosts=("127.0.0.1",), domains=(("example.com",),))
+        with pytest.raises(WebRefused, match="policy"):
+            get(f"{server.url}/a", rules)
+        assert server.connections == 0
+
+
+def test_a_status_that_is_no_success_is_told() -> None:
+    with (
+        loopback(serving({})) as server,
+        pytest.raises(ModelError, match="its server answered 404"),
+    ):
+        get(f"{server.url}/a", named(server))
+
+
+def test_through_a_proxy_a_private_host_is_refused_and_a_named_one_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy is told the name of a host that the user named, and no private one besides."""
+    certificates = authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))
+    with loopback(serving({"/a": page()}), certificates.tls) as server, proxy(server) as between:
+        monkeypatch.setenv("HTTPS_PROXY", between.url)
+        fetched = get("https://model.test/a", WebRules(private_hosts=("model.test",)))
+        assert fetched.content.decode() == PAGE
+        assert {seen.path for seen in between.requests} == {"model.test:443"}
+        asked = len(between.requests)
+        with pytest.raises(WebRefused):
+            get(f"https://localhost:{server.port}/a", WebRules())
+        assert len(between.requests) == asked
+
+
+@pytest.mark.parametrize("is_proxied", [False, True], ids=["directly", "through a proxy"])
+def test_the_connection_goes_to_the_address_that_was_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_proxied: bool
+) -> None:
+    """The name is not looked up again, and the certificate is still that of the name."""
+    certificates = authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))
+
+    async def body_at(url: str) -> bytes:
+        async with send_to_addresses(url, ("127.0.0.1",), {"user-agent": "test"}, 1000) as answer:
+            return await answer.body()
+
+    with loopback(serving({"/a": page()}), certificates.tls) as server, proxy(server) as between:
+        if is_proxied:
+            monkeypatch.setenv("HTTPS_PROXY", between.url)
+        assert asyncio.run(body_at(f"https://model.test:{server.port}/a")).decode() == PAGE
+        assert server.requests[-1].headers["host"] == f"model.test:{server.port}"
+        if is_proxied:
+            assert between.requests[-1].path == f"127.0.0.1:{server.port}"
+        with pytest.raises(ModelError, match="certificate"):
+            asyncio.run(body_at(f"https://other.test:{server.port}/a"))
