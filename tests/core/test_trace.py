@@ -376,6 +376,19 @@ def test_a_run_waits_for_a_person_until_the_offered_call_is_made_or_its_step_end
     assert failed.seconds_waited(7.0) == 3.0
 
 
+def test_a_run_waits_for_what_a_server_of_tools_asks_until_the_call_returns() -> None:
+    asked = ev.InputAsked(at=5.0, step=1, attempt=1, turn=1, server="fs", message="Which?")
+    waits = folded(STARTED, planned(), started(), tool_called(at=4.0), asked)
+    assert waited_for(waits) == "an answer to fs"
+    again = apply_event(waits, replace(asked, at=8.0))
+    returned = ev.ToolReturned(
+        at=9.0, step=1, attempt=1, turn=1, call_id="c1", text="done", error=False, seconds=1.0
+    )
+    after = apply_event(again, returned)
+    assert after.waits_for is None
+    assert after.seconds_waited(20.0) == 4.0
+
+
 def test_while_another_step_runs_no_time_counts_as_waiting() -> None:
     parallel = (
         STARTED,
