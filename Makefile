@@ -21,7 +21,7 @@ setup: ## install everything into .venv (compiles llama.cpp the first time)
 
 demo: setup ## answer one question with the models that ship: no account, no key, no download
 	@echo 'Fourteen tiny models, trained by this repository: one plans, thirteen work.' >&2
-	@$(BIN)/conductor ask --rehearsal --progress $$(test -t 2 && echo auto || echo plain) </dev/null \
+	@$(BIN)/conductor ask --demo --progress $$(test -t 2 && echo auto || echo plain) </dev/null \
 	  'Find the capital of France, then spell it backwards, then count its letters.'
 	@echo 'Look at the run, or compare every way of using these models on the same questions:' >&2
 	@printf '  .venv/bin/conductor %s\n' 'trace show' 'trace replay last --speed 0.2' 'eval rehearsal --n 100' >&2

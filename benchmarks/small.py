@@ -68,7 +68,7 @@ def start() -> Table:
                 *orchestra(),
                 "--quiet",
                 "ask",
-                "--rehearsal",
+                "--demo",
                 "Find the capital of Japan, then spell it backwards.",
             ],
         }
@@ -99,7 +99,7 @@ def chat() -> Table:
     version, mark, prompt, serve = (list(values) for values in zip(*rounds, strict=True))
     return Table(
         "chat",
-        "`conductor chat --rehearsal` in a pseudo-terminal; median of 7 rounds.",
+        "`conductor chat --demo` in a pseudo-terminal; median of 7 rounds.",
         (
             Figure(
                 "the mark before what is typed, as a multiple of `conductor --version`",
@@ -136,7 +136,7 @@ def _chat_round(environ: Mapping[str, str]) -> tuple[float, float, float, float]
     import pexpect
 
     version = spent(VERSION, environ).wall
-    command, *arguments = [*orchestra(), "chat", "--rehearsal"]
+    command, *arguments = [*orchestra(), "chat", "--demo"]
     began = time.perf_counter()
     screen = pexpect.spawn(
         command,
@@ -162,7 +162,7 @@ def _median_ms(seconds: Sequence[float]) -> str:
 
 def _until_it_serves(environ: Mapping[str, str]) -> float:
     began = time.perf_counter()
-    command = [*orchestra(), "serve", "--rehearsal", "--port", "0"]
+    command = [*orchestra(), "serve", "--demo", "--port", "0"]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         connection = HTTPConnection(process.stdout.readline().split("//")[-1].strip())
@@ -254,7 +254,7 @@ def memory() -> Table:
             str(file),
             "ask",
             "Which lock is taken first?",
-            "--conductor",
+            "--planner",
             f"{url}#plan",
         ]
         with terminal() as (stderr, written):

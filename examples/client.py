@@ -2,7 +2,7 @@
 
 The answer is printed as it comes.
 
-Start a server with: conductor serve --rehearsal
+Start a server with: conductor serve --demo
 Then run:            python examples/client.py http://127.0.0.1:8080 "Find the capital of Italy."
 """
 

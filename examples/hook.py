@@ -19,7 +19,7 @@ SECONDS = 60
 
 def code_name(place: str) -> str:
     """Return the answer by the template `codename`, empty where there is none."""
-    command = ["conductor", "--quiet", "ask", "--rehearsal", "-t", "codename", place]
+    command = ["conductor", "--quiet", "ask", "--demo", "-t", "codename", place]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -38,7 +38,7 @@ def events() -> Iterator[ev.Event]:
         "-m",
         "conductor_cli",
         "ask",
-        "--rehearsal",
+        "--demo",
         "--no-trace",
         "--format",
         "jsonl",
@@ -76,7 +76,7 @@ def svg(lines: list[Line], theme: str) -> str:
         force_terminal=True,
         color_system="standard",
     )
-    prompt: Line = ((f'$ conductor ask --rehearsal "{QUESTION.partition(",")[0]}, …"', "plain"),)
+    prompt: Line = ((f'$ conductor ask --demo "{QUESTION.partition(",")[0]}, …"', "plain"),)
     console.print(StyledLines(lambda: [prompt, *lines]), end="")
     title = "conductor"
     return _FONTS.sub(

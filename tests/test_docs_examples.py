@@ -189,9 +189,7 @@ def test_the_commands_of_a_page_about_serving_run(stage: Stage, tmp_path: Path, 
     path = {"PATH": f"{programs}:/usr/bin:/bin"}
     commands = sorted(shell_of(ROOT / f"docs/{name}.md"), key=lambda command: " rm " in command)
     ran = {"launch": 0, "serve": 0, "other": 0, "client": 0}
-    with served_by(
-        stage, "serve", *(["--rehearsal"] * (name == "serve")), "--port", "0"
-    ) as address:
+    with served_by(stage, "serve", *(["--demo"] * (name == "serve")), "--port", "0") as address:
         for command in commands:
             words = shlex.split(command, comments=True)
             if words[0] != "conductor":

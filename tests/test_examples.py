@@ -77,7 +77,7 @@ def test_a_view_draws_a_new_run_and_a_stored_one_alike() -> None:
 
 
 def test_a_client_prints_the_answer_of_a_server_as_it_comes(stage: Stage) -> None:
-    with served_by(stage, "serve", "--rehearsal", "--port", "0") as address:
+    with served_by(stage, "serve", "--demo", "--port", "0") as address:
         answer = printed(
             "client.py", address, "Find the capital of Japan, then spell it backwards."
         )

@@ -191,8 +191,8 @@ def _is_refused(desk: Desk, name: str) -> str:
 
 
 def _knows_demo(desk: Desk, name: str) -> str:
-    assert "simulated answer" in desk.launch(name, "Fix the failing test", "--rehearsal")
-    assert "SIRAP" in desk.launch(name, DEMO_QUESTION, "--rehearsal")
+    assert "simulated answer" in desk.launch(name, "Fix the failing test", "--demo")
+    assert "SIRAP" in desk.launch(name, DEMO_QUESTION, "--demo")
     return "ok"
 
 

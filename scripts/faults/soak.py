@@ -198,7 +198,7 @@ def run(tries: Tries) -> None:
             "-m",
             "conductor_cli",
             "serve",
-            "--rehearsal",
+            "--demo",
             "--seed",
             "1",
             "--port",

@@ -45,7 +45,7 @@ NAMES: Final = {
     "--allow-tools": "tools",
     "tools test NAME": "tools",
     "tools rm NAME": "tools",
-    "--conductor": "models --planners",
+    "--planner": "models --planners",
     "model use NAME|FILE|URL|PROVIDER/MODEL": "models --planners",
     "model pull NAME|OWNER/REPO[:QUANT]": "models --known",
     "setup --model": "models --known",

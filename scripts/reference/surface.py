@@ -20,7 +20,7 @@ from typing import Any, Final, get_args, get_type_hints
 from packaging.version import Version
 
 import conductor_cli
-from conductor_cli.cli.options import DEPRECATED, Deprecation
+from conductor_cli.cli.options import DEPRECATED, RENAMED_OPTIONS, Deprecation
 from conductor_cli.config.schema import RENAMED, SETTINGS, SETTINGS_BY_NAME
 from conductor_cli.config.tables import WORKER_FIELDS
 from conductor_cli.core.errors import EXIT_CODES
@@ -145,13 +145,18 @@ def _command_facts(root: Command) -> Iterator[Fact]:
         name = " ".join(("conductor", *command.words))
         yield True, name
         for option in command.options:
-            for spelling in option.names:
+            for spelling in (*option.names, *_earlier_names(option)):
                 yield from _parameter_facts(f"{name} {spelling}", option)
         for position, argument in enumerate(command.arguments, 1):
             subject = f"{name} argument {position}"
             yield from _parameter_facts(subject, argument)
             if argument.required:
                 yield False, f"{subject} is given"
+
+
+def _earlier_names(option: Parameter) -> list[str]:
+    """Return the names that an option had before, which it still has."""
+    return [old for old, new in RENAMED_OPTIONS.items() if new in option.names]
 
 
 def _parameter_facts(name: str, parameter: Parameter) -> Iterator[Fact]:

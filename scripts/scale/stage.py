@@ -72,7 +72,7 @@ class Place:
     @property
     def planned(self) -> tuple[str, ...]:
         """The option by which a planner is asked where there is one worker."""
-        return "--conductor", f"http://127.0.0.1:{self.port}/v1#planner"
+        return "--planner", f"http://127.0.0.1:{self.port}/v1#planner"
 
     def configure(self, before: str = "", after: str = "") -> None:
         """Write the settings: one worker, whose calls cost a cent, and what a campaign adds."""

@@ -28,7 +28,7 @@ def test_an_adapter_for_a_model_that_is_not_a_file_is_refused(
     adapter = lora(tmp_path / "lora.gguf")
     told = (f"the planner is {conductor}", "conductor config set conductor.adapter default")
     environ = {"CONDUCTOR_LLM_CONDUCTOR_ADAPTER": str(adapter)}
-    stage.fails(3, "ask", "Why?", "--conductor", conductor, env=environ, told=told)
+    stage.fails(3, "ask", "Why?", "--planner", conductor, env=environ, told=told)
     assert stage.server.requests == []
 
 
@@ -47,7 +47,7 @@ def test_the_error_names_the_bad_adapter(
     if damage != "gone":
         adapter.write_bytes(tiny.read_bytes() if damage == "model" else b"Dear sir or madam,\n")
     environ = {"CONDUCTOR_LLM_CONDUCTOR_ADAPTER": str(adapter)}
-    done = stage.fails(5, "ask", "Why?", "--conductor", tiny, env=environ)
+    done = stage.fails(5, "ask", "Why?", "--planner", tiny, env=environ)
     first = done.err.splitlines()[0]
     assert (str(adapter) in first, said in first) == (True, True)
     assert str(tiny) not in done.err
@@ -90,7 +90,7 @@ def test_a_url_without_a_model_says_which_model_plans(stage: Stage) -> None:
     stage.models["alpha"] = says("beta | - | Answer it.")
     said = (
         f"alpha plans: it is the first chat model that {stage.url} lists; to choose another: "
-        "--conductor URL#MODEL"
+        "--planner URL#MODEL"
     )
     done = stage.inside("ask", "How many?")
     assert (done.code, done.out, done.err) == (0, "beta answers\n", f"conductor: note: {said}\n")
@@ -111,7 +111,7 @@ def test_a_url_with_a_model_needs_no_word(stage: Stage) -> None:
     """
     stage.configure(workers=("beta", "gamma"), conductor=f"{stage.url}#planner")
     stage.plan = "beta | - | Answer it."
-    for more in ((), ("--conductor", f"{stage.url}#planner")):
+    for more in ((), ("--planner", f"{stage.url}#planner")):
         done = stage.inside("ask", "How many?", "--format", "json", *more)
         assert (done.json["conductor"], done.json["notices"]) == ("openai-compatible/planner", [])
 
@@ -124,7 +124,7 @@ def test_a_planner_that_is_also_a_worker_is_called_so(stage: Stage, named: str) 
     """
     stage.models["alpha"] = says("beta | - | Answer it.")
     conductor = named.replace("url", stage.url)
-    done = stage.inside("ask", "How many?", "--conductor", conductor, "--progress", "plain")
+    done = stage.inside("ask", "How many?", "--planner", conductor, "--progress", "plain")
     assert "openai-compatible/alpha (also the worker alpha) plans, auto, 2 workers" in done.err
     assert ("alpha plans, and is also the worker alpha: it is the first" in done.err) == (
         named == "url"
@@ -134,15 +134,14 @@ def test_a_planner_that_is_also_a_worker_is_called_so(stage: Stage, named: str) 
         in stage.inside("trace", "show").out
     )
     other = stage.inside(
-        "ask", "How many?", "--format", "json", "--conductor", f"{stage.url}#planner"
+        "ask", "How many?", "--format", "json", "--planner", f"{stage.url}#planner"
     )
     assert other.json["planner_worker"] is None
 
 
 def test_a_server_that_does_not_answer_has_no_model_to_name(stage: Stage) -> None:
     assert (
-        "plans:"
-        not in stage.ends(5, "ask", "How many?", "--conductor", "http://127.0.0.1:9/v1").err
+        "plans:" not in stage.ends(5, "ask", "How many?", "--planner", "http://127.0.0.1:9/v1").err
     )
 
 
@@ -173,7 +172,7 @@ def test_an_unknown_model_is_answered_with_what_was_probably_meant(
     stage: Stage, conductor: str, hint: str
 ) -> None:
     """A URL without its scheme, a stored or known model, a worker; else where to look."""
-    done = stage.fails(5, "ask", "Why?", "--conductor", conductor)
+    done = stage.fails(5, "ask", "Why?", "--planner", conductor)
     assert done.err.splitlines()[1].strip().startswith(hint)
 
 

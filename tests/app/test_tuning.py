@@ -197,8 +197,7 @@ def test_a_router_is_learned_written_and_used(stage: Stage, encoder: Path, tmp_p
 
     for kind, answer in kinds:
         assert (
-            stage.ok("ask", "--conductor", known, f"{kind} of 55, and check it.").out
-            == f"{answer}\n"
+            stage.ok("ask", "--planner", known, f"{kind} of 55, and check it.").out == f"{answer}\n"
         )
     assert len(stage.asked("planner")) == len(cases), (
         "the router plans, and no other planner is asked"
@@ -268,7 +267,7 @@ def test_a_planner_learns_from_a_scripted_reflection_and_is_used(
     assert (kept.planner, kept.advice) == ("planner", LESSON)
     assert kept.proof == done["advice"]
 
-    run = stage.ok("ask", "--conductor", known, "--format", "json", "--", "Some code, please").json
+    run = stage.ok("ask", "--planner", known, "--format", "json", "--", "Some code, please").json
     assert run["answer"] == "from beta"
     assert f"mine{SUFFIX} sha256:" in run["conductor"], "the trace says with which text was planned"
     chosen = {"CONDUCTOR_LLM_CONDUCTOR_MODEL": str(known)}

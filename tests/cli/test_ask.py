@@ -287,7 +287,7 @@ def test_run_takes_a_file_and_needs_no_conductor_model(stage: Stage, tmp_path: P
 def test_a_plan_with_a_step_on_the_conductor_needs_one(stage: Stage, tmp_path: Path) -> None:
     file = written(tmp_path)
     stage.configure(conductor=None)
-    stage.fails(5, "run", file, "--recursion", "1")
+    stage.fails(5, "run", file, "--review", "1")
 
 
 THREE_STEPS = [
@@ -385,7 +385,7 @@ def test_one_worker_answers_in_one_call_and_without_a_planner(
     assert seen.json["model"] == "beta"
 
 
-@pytest.mark.parametrize("flags", [("--recursion", "1"), ("--mode", "ultra")])
+@pytest.mark.parametrize("flags", [("--review", "1"), ("--mode", "ultra")])
 def test_one_worker_is_planned_for_where_more_thought_is_asked_for(
     stage: Stage, flags: tuple[str, ...]
 ) -> None:

@@ -452,7 +452,7 @@ def test_a_batch_that_ends_at_its_limit_is_finished(one: Stage, tmp_path: Path) 
     one.config.write_text(one.config.read_text() + PRICE)
     one.models["alpha"] = says("fine")
     # 256 tokens, and little more
-    command = ("--conductor", "alpha", "--mode", "mini", "--max-cost", "0.27")
+    command = ("--planner", "alpha", "--mode", "mini", "--max-cost", "0.27")
     one.ok(
         "batch",
         numbers(tmp_path / "q.jsonl", 1),
@@ -474,7 +474,7 @@ def test_a_batch_stops_at_its_cost_and_goes_on_with_more(one: Stage, tmp_path: P
         out,
         "--parallel",
         "2",
-        "--conductor",
+        "--planner",
         "alpha",
         "--mode",
         "mini",

@@ -151,7 +151,7 @@ def test_the_chat_of_the_demo_answers_without_a_key(stage: Stage) -> None:
 
     They refuse other questions and attached files.
     """
-    with chat(stage, "--rehearsal") as screen:
+    with chat(stage, "--demo") as screen:
         ask_and_wait(screen, "Find the capital of France, then spell it backwards.", "2 steps,")
         ask_and_wait(screen, "/redo 2 generalist", "reusing")
         ask_and_wait(screen, "What is love?", "conductor: ")

@@ -38,7 +38,7 @@ LINES = [
     ("model pull qwen2.5-7b-q8|", ["qwen2.5-7b-q8_0"]),
     ("model use he|", ["here", ":files"]),
     ("model rm |", ["broken", "here"]),
-    ("ask hello --conductor al|", ["alpha", ":files"]),
+    ("ask hello --planner al|", ["alpha", ":files"]),
     ("eval reh|", ["rehearsal", ":files"]),
     ("eval --workers mine,b|", ["mine,beta"]),
     (

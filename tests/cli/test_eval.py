@@ -534,7 +534,7 @@ def test_a_trial_compares_the_best_worker_with_a_plan_and_advises(
 
 
 def test_a_simulated_trial_says_that_it_is_one(stage: Stage) -> None:
-    done = stage.ok("try", "--rehearsal", "--n", "4")
+    done = stage.ok("try", "--demo", "--n", "4")
     assert "A simulation" in done.out
     assert "4 questions of rehearsal" in done.out
 

@@ -92,7 +92,7 @@ def test_7_for_an_answer_that_is_made_of_a_step_without_an_end(
 
 def test_5_without_a_conductor_model(stage: Stage) -> None:
     done = stage.fails(5, "ask", "hi", env={"CONDUCTOR_LLM_CONFIG_DIR": str(stage.home / "empty")})
-    for command in ("conductor model use", "conductor setup", "conductor ask --rehearsal"):
+    for command in ("conductor model use", "conductor setup", "conductor ask --demo"):
         assert command in done.err
 
 
@@ -108,7 +108,7 @@ def test_5_for_a_model_file_that_cannot_be_used(
             make(file, extra=Extra(architecture="tortoise"))
         case "folder":
             file.mkdir()
-    stage.fails(5, "ask", "hi", "--conductor", file, told="model.gguf")
+    stage.fails(5, "ask", "hi", "--planner", file, told="model.gguf")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_system_without_threads_is_named(stage: Stage, left: int) -> None:
             WITHOUT_THREADS,
             str(left),
             "ask",
-            "--rehearsal",
+            "--demo",
             "How many letters has apple",
         ],
         env=stage.environ(),

@@ -114,7 +114,7 @@ NOTHING: dict[str, Any] = {"threads": [], "children": [], "files": []}
     "arguments",
     [
         ["ask", "How many?"],
-        ["ask", "Which day is it?", "--rehearsal"],
+        ["ask", "Which day is it?", "--demo"],
         ["ask", "Fail?", "--workers", "nobody"],
     ],
 )

@@ -20,7 +20,7 @@ from tests.tiny_gguf import lora, make
 
 
 def test_a_local_model_plans_and_workers_answer(stage: Stage, tiny: Path) -> None:
-    done = stage.inside("ask", "How many?", "--conductor", tiny, "--seed", "3", "--format", "json")
+    done = stage.inside("ask", "How many?", "--planner", tiny, "--seed", "3", "--format", "json")
     assert (done.code, done.err) == (0, "")
     assert done.json["answer"] in ("alpha answers", "beta answers")
     assert 1 <= len(done.json["steps"]) <= 5
@@ -39,7 +39,7 @@ def test_a_local_model_plans_and_answers_alone(stage: Stage, tiny: Path) -> None
 
 def test_ctrl_c_stops_a_local_model_while_it_writes(stage: Stage, tiny: Path) -> None:
     with stage.start(
-        "ask", "hi", "--mode", "ultra", "--conductor", tiny, "--format", "jsonl"
+        "ask", "hi", "--mode", "ultra", "--planner", tiny, "--format", "jsonl"
     ) as process:
         until(process.stdout, "plan_delta")
         done = stopped(process)
@@ -162,7 +162,7 @@ QUESTION: Final = "Find the capital of Japan, then spell it backwards."
 
 
 def test_the_demo_needs_no_configuration(stage: Stage) -> None:
-    done = stage.ok("ask", "--rehearsal", QUESTION, "--format", "json")
+    done = stage.ok("ask", "--demo", QUESTION, "--format", "json")
     said = json.loads(done.out)
     assert said["answer"] == "OYKOT"
     assert [(step["worker"], step["access"]) for step in said["steps"]] == [
@@ -174,7 +174,7 @@ def test_the_demo_needs_no_configuration(stage: Stage) -> None:
 
 @pytest.mark.parametrize("command", ["ask", "plan"])
 def test_other_questions_are_refused_with_what_the_demo_can_do(stage: Stage, command: str) -> None:
-    done = stage.ends(2, command, "--rehearsal", "Who wrote the Iliad?")
+    done = stage.ends(2, command, "--demo", "Who wrote the Iliad?")
     assert "the demo models only handle letters" in done.err
     assert "conductor setup" in done.err
 
@@ -191,12 +191,12 @@ def test_what_the_demo_models_cannot_do_is_refused(
     stage: Stage, tmp_path: Path, more: list[str], told: str
 ) -> None:
     (tmp_path / "notes.txt").write_text("Tokyo")
-    stage.fails(2, "ask", "--rehearsal", QUESTION, *more, cwd=tmp_path, told=told)
+    stage.fails(2, "ask", "--demo", QUESTION, *more, cwd=tmp_path, told=told)
 
 
 def test_a_stopped_demo_run_is_resumed_by_the_demo_models(stage: Stage) -> None:
-    plan = stage.inside("plan", "--rehearsal", QUESTION).out
-    stopped = stage.inside("run", "-", "--rehearsal", "--max-calls", "1", given=plan)
+    plan = stage.inside("plan", "--demo", QUESTION).out
+    stopped = stage.inside("run", "-", "--demo", "--max-calls", "1", given=plan)
     assert (stopped.code, stopped.out.strip()) == (6, "TOKYO")
     assert stage.ok("ask", "--resume", "last").out.strip() == "OYKOT"
     assert stage.server.requests == []
@@ -206,14 +206,11 @@ def test_a_worker_that_cannot_do_its_step_says_so(stage: Stage) -> None:
     steps = [{"worker": "opposites", "subtask": "capital of FRANCE", "access": []}]
     plan = json.dumps({"format": 1, "question": "capital of France", "steps": steps})
     said = "no answer: opposites cannot do step 1, 'capital of FRANCE'"
-    stage.fails(1, "run", "-", "--rehearsal", given=plan, out="", told=said)
+    stage.fails(1, "run", "-", "--demo", given=plan, out="", told=said)
 
 
 def test_another_conductor_can_plan_for_the_demo_workers(stage: Stage) -> None:
     stage.models["alpha"] = says(
         "geography | - | capital of Japan\nspelling | 1 | spell it backwards"
     )
-    assert (
-        stage.ok("ask", "--rehearsal", "--conductor", f"{stage.url}", QUESTION).out.strip()
-        == "OYKOT"
-    )
+    assert stage.ok("ask", "--demo", "--planner", f"{stage.url}", QUESTION).out.strip() == "OYKOT"

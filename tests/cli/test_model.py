@@ -190,7 +190,7 @@ def test_an_installed_model_is_used_by_its_name(desk: Stage, tiny: Path, tmp_pat
     )
     assert chosen(desk) == "mine"
     assert resolve_planner(load_settings(os.environ)).model == row(desk, "mine")["path"]
-    asked = desk.inside("plan", "How many?", "--conductor", "small", "--mode", "mini")
+    asked = desk.inside("plan", "How many?", "--planner", "small", "--mode", "mini")
     assert asked.code in {0, 1}
     assert "small" not in asked.err
 

@@ -16,7 +16,7 @@ from typer.main import get_command
 from conductor_cli.cli.command_tree import app
 from conductor_cli.cli.options import LAST_COUNTS
 from conductor_cli.core.errors import UsageError
-from tests.cli.stage import Stage
+from tests.cli.stage import PLANNER, Stage
 
 
 def every_option() -> Iterator[tuple[Any, str, Any]]:
@@ -262,3 +262,20 @@ def test_two_settings_files_are_refused_wherever_they_stand(stage: Stage, tmp_pa
     ):
         stage.fails(2, *words, told="--config is given twice")
     stage.ok("--config", first, "config", "show", "--config", first)
+
+
+def test_an_earlier_name_of_an_option_works_and_says_the_present_one(stage: Stage) -> None:
+    planner = f"{stage.url}#{PLANNER}"
+    told = "--conductor is called --planner now; the earlier name works on\n"
+    done = stage.ok("ask", "hi", "--conductor", planner, told=told)
+    assert done.err.count("--planner") == 1
+    stage.ok("ask", "hi", f"--conductor={planner}", told=told)
+    assert stage.ok("ask", "hi", "--planner", planner).err == ""
+    stage.ok("ask", "hi", "--recursion", "0", told="--recursion is called --review now")
+    stage.fails(2, "ask", "hi", "--recursion", "1", "--review", "2", told="--review is given twice")
+
+
+def test_an_earlier_name_after_two_dashes_is_a_part_of_the_question(stage: Stage) -> None:
+    done = stage.ok("ask", "--", "what was", "--conductor")
+    assert done.err == ""
+    assert "what was --conductor" in stage.asked("alpha")[0].body.decode()

@@ -80,8 +80,8 @@ def test_a_run_is_finished_with_its_own_workers(stage: Stage) -> None:
         (("ask", "hi", "--pool", "nope"), "no pool is named 'nope'"),
         (("workers", "test", "--pool", "nope"), "no pool is named 'nope'"),
         (
-            ("ask", "What is the capital of France?", "--rehearsal", "--pool", "nope"),
-            "--rehearsal has its own workers",
+            ("ask", "What is the capital of France?", "--demo", "--pool", "nope"),
+            "--demo has its own workers",
         ),
     ],
 )
@@ -392,12 +392,12 @@ FAR = (
             "worker beta may not be asked: policy.deny names beta",
         ),
         (
-            ("--conductor", "openai/m", "--local-only"),
+            ("--planner", "openai/m", "--local-only"),
             3,
             "the policy forbids asking the planner (openai): policy.local",
         ),
         (
-            ("--conductor", "openai/m", "--deny", "provider:openai"),
+            ("--planner", "openai/m", "--deny", "provider:openai"),
             3,
             "policy.deny names provider:openai",
         ),

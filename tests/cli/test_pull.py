@@ -124,8 +124,8 @@ def test_without_a_planner_setup_is_named(stage: Stage, pulled: Hub) -> None:
         assert shown.end() == 5
         assert "conductor setup" in shown.screen
     with terminal(stage) as shown:
-        shown.until("chat --rehearsal")
-        for command in ("conductor setup", "conductor model pull", "conductor chat --rehearsal"):
+        shown.until("chat --demo")
+        for command in ("conductor setup", "conductor model pull", "conductor chat --demo"):
             assert f"  {command}  " in shown.screen
         shown.program.send("How many?\r")
         shown.until("no planner is chosen")

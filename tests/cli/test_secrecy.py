@@ -172,7 +172,7 @@ def test_a_conductor_that_repeats_the_key_plans_without_it(keyed: Stage) -> None
         "2",
         "--format",
         "jsonl",
-        "--conductor",
+        "--planner",
         f"{keyed.url}#{PLANNER}",
     )
     planned, _ = [event for event in done.events if event["kind"] == "step_planned"]

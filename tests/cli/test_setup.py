@@ -153,7 +153,7 @@ def test_yes_without_llama_cpp_ends_with_a_planner_or_not_with_0(
         monkeypatch.setattr(module, "is_installed", lambda: False)
     done = fresh.ends(5, "setup", "--yes")
     assert "conductor model use WORKER | URL | provider/model" in done.out.splitlines()[-1]
-    assert not {"pull", "--rehearsal"} & set(done.out.split())
+    assert not {"pull", "--demo"} & set(done.out.split())
     fresh.ok(
         "workers",
         "add",

@@ -225,7 +225,7 @@ def container() -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("words", "out"),
     [
-        (("ask", "--rehearsal", "find the capital of FRANCE, then spell it backwards"), "SIRAP\n"),
+        (("ask", "--demo", "find the capital of FRANCE, then spell it backwards"), "SIRAP\n"),
         (("config", "show", "conductor.mode"), "auto\n"),
     ],
     ids=["ask", "config"],

@@ -103,7 +103,7 @@ def test_an_example_view_and_command_show_a_run(extended: Path) -> None:
 
     Then who was asked, from its trace.
     """
-    shown = run(extended, "ask", "--rehearsal", QUESTION, "--format", "steps")
+    shown = run(extended, "ask", "--demo", QUESTION, "--format", "steps")
     assert [line.split("\t")[:2] for line in shown.splitlines()] == [
         ["1", "geography"],
         ["2", "spelling"],

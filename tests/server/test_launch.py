@@ -141,7 +141,7 @@ def test_a_client_is_not_started_over_what_cannot_answer(
     assert not place.exists()
     assert setup == "nothing" or "\n  conductor keys set openai-compatible" in said.err
     if setup == "nothing":
-        assert stage.run("launch", "codex", "--rehearsal", env=environ).code == 0
+        assert stage.run("launch", "codex", "--demo", env=environ).code == 0
         assert place.exists()
 
 

@@ -104,7 +104,7 @@ def finish(work: Workspace, seed: int) -> int:
     out = work.out
     names = ",".join((*WORKERS, "conductor"))
     print_line(
-        f"\ntry it    CONDUCTOR_LLM_REHEARSAL_DIR={out} .venv/bin/conductor ask --rehearsal "
+        f"\ntry it    CONDUCTOR_LLM_REHEARSAL_DIR={out} .venv/bin/conductor ask --demo "
         "'capital of Japan?'"
     )
     print_line(

@@ -284,7 +284,7 @@ async def _open_planner(
             also = f", and is also the worker {also_worker}"
         remark = (
             f"{model_id} plans{also}: it is the first chat model that "
-            f"{base_url_of(planner)} lists; to choose another: --conductor URL#MODEL"
+            f"{base_url_of(planner)} lists; to choose another: --planner URL#MODEL"
         )
         remarks = (remark,)
     return _OpenedPlanner(worker=worker, model=model, also_worker=also_worker, remarks=remarks)

@@ -35,7 +35,7 @@ IDENTITY_CHARS: Final = len("sha256-ends:") + 16
 another.
 """
 
-TRY_DEMO: Final = 'conductor ask --rehearsal "What is the capital of France?"'
+TRY_DEMO: Final = 'conductor ask --demo "What is the capital of France?"'
 """A first question to the demo models, for whoever has no model yet."""
 
 

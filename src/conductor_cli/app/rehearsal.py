@@ -1,4 +1,4 @@
-"""The demo models (`--rehearsal`) as the application uses them.
+"""The demo models (`--demo`) as the application uses them.
 
 Planner, workers with their cards, cases.
 """
@@ -32,15 +32,15 @@ DEMO_QUESTION: Final = "find the capital of FRANCE, then spell it backwards"
 
 DEMO_ANSWER: Final = f"""[simulated answer: conductor's demo]
 
-This client reaches the server, and no model was asked: the server was started with --rehearsal. \
+This client reaches the server, and no model was asked: the server was started with --demo. \
 Its tiny models read
 one question and nothing else: {CAPABILITIES}. They cannot read or write code or files, and call \
 no tools, so nothing
 was done.
 
 - To see a plan, steps and an answer of theirs, ask: {DEMO_QUESTION}
-- For your own models: conductor setup, then the same without --rehearsal"""
-"""What `serve --rehearsal` answers where the demo models cannot."""
+- For your own models: conductor setup, then the same without --demo"""
+"""What `serve --demo` answers where the demo models cannot."""
 
 
 def demo_question(question: Question) -> Question | None:
@@ -84,7 +84,7 @@ def with_rehearsal_profiles(team: Team, planner: Worker | None) -> Team:
     """
     is_demo = planner is not None and planner == players.rehearsal_conductor()
     if is_demo and team.mode == "ultra":
-        hint = "leave out --mode ultra, or choose another model: --conductor"
+        hint = "leave out --mode ultra, or choose another model: --planner"
         raise UsageError("the demo planner was trained to plan, not to reason", hint=hint)
     # Whoever made the plan, the checker's verdict is no answer.
     profile = replace(team.profile, verdicts=players.PROFILE.verdicts)

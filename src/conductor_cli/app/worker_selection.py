@@ -168,7 +168,7 @@ async def resolve_pool(
     if settings.rehearsal:
         if _is_pool_given(settings) and settings[POOL_SETTING]:
             raise UsageError(
-                "--rehearsal has its own workers", hint="omit --pool; --workers chooses among them"
+                "--demo has its own workers", hint="omit --pool; --workers chooses among them"
             )
         return filter_pool(rehearsal_pool(), settings, only, planner)
     remarks: list[str] = []

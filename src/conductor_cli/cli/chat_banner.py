@@ -29,7 +29,7 @@ def greet_early(arguments: Sequence[str]) -> Iterator[bool]:
     ends.
     """
     if (
-        [*arguments] not in ([], ["chat"], ["chat", "--rehearsal"])
+        [*arguments] not in ([], ["chat"], ["chat", "--demo"])
         or not is_interactive()
         or is_plain_terminal()
     ):

@@ -76,8 +76,8 @@ _DROPPED: Final[Mapping[str, str]] = {
 
 _OPTION_HINTS: Final[Mapping[str, tuple[str, str]]] = {
     "--model -m": (
-        "--conductor",
-        "--conductor NAME is the model that plans; --workers A,B are those that answer",
+        "--planner",
+        "--planner NAME is the model that plans; --workers A,B are those that answer",
     ),
     "--keep-local --offline": ("--local-only", "did you mean --local-only?"),
     "--files-only": (
@@ -135,12 +135,9 @@ _OPTION_HINTS: Final[Mapping[str, tuple[str, str]]] = {
     "--no-tools": ("--tools", "it was dropped; use instead: --tools none"),
     "--cost-weight": ("--max-cost", "it was dropped; use instead: --max-cost USD"),
     "--again": ("--parallel", "it was dropped; to measure again: another --seed"),
-    "--rehearsal": (
+    "--demo --rehearsal": (
         "",
-        (
-            "the demo models: conductor ask --rehearsal, conductor chat --rehearsal, "
-            "conductor eval rehearsal"
-        ),
+        ("the demo models: conductor ask --demo, conductor chat --demo, conductor eval rehearsal"),
     ),
     "--out": ("--seed", "it was dropped; the cards: cards.json in the data directory"),
 }
@@ -303,7 +300,7 @@ class _RedactingFormatter(logging.Formatter):
 def run_and_exit(*, chat: bool = False) -> NoReturn:
     """Run the command that `sys.argv` names and exit.
 
-    `chat`: it is a chat, with no option but `--rehearsal`.
+    `chat`: it is a chat, with no option but `--demo`.
     """
     ending = _Ending()
     try:
@@ -356,7 +353,7 @@ def run_command_line(arguments: Sequence[str], *, chat: bool = False) -> int:
             # Typer would take as long to find no options as the prompt takes to load.
             from conductor_cli.cli.chat_loop import start_chat
 
-            return start_chat(rehearsal="--rehearsal" in arguments)
+            return start_chat(rehearsal="--demo" in arguments)
         from conductor_cli.cli.command_tree import app
 
         return app(list(arguments), prog_name="conductor", standalone_mode=False) or 0

@@ -12,7 +12,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "": (
         (
             "Try it with the demo models",
-            'conductor ask --rehearsal "What is the capital of France?"',
+            'conductor ask --demo "What is the capital of France?"',
         ),
         ("Set up a model that plans and the workers, step by step", "conductor setup"),
         ("Hold a conversation", "conductor"),
@@ -139,7 +139,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
             "Read the questions with a small model",
             "conductor tune cases.jsonl --encoder smollm2.gguf",
         ),
-        ("Ask as it was learned", "conductor ask --conductor tuned.planner 'What is a monad?'"),
+        ("Ask as it was learned", "conductor ask --planner tuned.planner 'What is a monad?'"),
     ),
     "serve": (
         ("Serve at http://127.0.0.1:8080", "conductor serve"),

@@ -56,8 +56,8 @@ def argument(metavar: str | None, about: str, **more: Any) -> Any:  # noqa: ANN4
 
 _OPTIONS_BY_HEADING: Final = {
     "Input": ("template param file system schema name continue continue-from resume cases base n"),
-    "Workers": "model workers pool tools allow-tools allow deny local-only rehearsal",
-    "Plan": "conductor mode max-steps recursion approve flow",
+    "Workers": "model workers pool tools allow-tools allow deny local-only demo",
+    "Plan": "planner mode max-steps review approve flow",
     "Limits": "max-cost max-tokens max-calls max-time minutes parallel ray",
     "Output": "format progress check no-trace json out",
     "Advanced": "seed set",
@@ -110,6 +110,15 @@ A line on stderr says so where one is used (docs/stability.md). Settings that go
 `config.schema`.
 """
 
+RENAMED_OPTIONS: Final[Mapping[str, str]] = {
+    "--conductor": "--planner",
+    "--recursion": "--review",
+    "--rehearsal": "--demo",
+}
+"""Earlier names of options. They work on wherever the present one does, and a line on stderr says
+which that is.
+"""
+
 Words = Annotated[list[str] | None, argument("QUESTION", "The question; - reads it from stdin.")]
 Files = Annotated[
     list[str] | None,
@@ -143,7 +152,7 @@ PoolOption = Annotated[
 ConductorOption = Annotated[
     str | None,
     option(
-        "--conductor",
+        "--planner",
         (
             "The model that plans: a name, a GGUF file, provider/model, a URL (its first chat "
             "model) or URL#MODEL."
@@ -200,7 +209,7 @@ Json = Annotated[bool, option("--json", "Print JSON.")]
 
 FLAGS: Final = {
     "limits.steps": "--max-steps",
-    "limits.recursion": "--recursion",
+    "limits.recursion": "--review",
     "limits.cost": "--max-cost",
     "limits.tokens": "--max-tokens",
     "limits.calls": "--max-calls",
@@ -252,7 +261,7 @@ class RunOptions:
     ] = None
     recursion: Annotated[
         int | None,
-        option("--recursion", "Let the planner review the answer, N times at most.", "N"),
+        option("--review", "Let the planner review the answer, N times at most.", "N"),
     ] = None
     max_cost: Annotated[
         str | None, option("--max-cost", "Maximum cost of the run in US dollars.", "USD")
@@ -284,9 +293,7 @@ class RunOptions:
     progress: ProgressOption = None
     rehearsal: Annotated[
         bool,
-        option(
-            "--rehearsal", "Use the tiny demo models that ship with conductor: no key, no download."
-        ),
+        option("--demo", "Use the tiny demo models that ship with conductor: no key, no download."),
     ] = False
     no_trace: Annotated[bool, option("--no-trace", "Do not store a trace of this run.")] = False
 
@@ -367,11 +374,11 @@ def check_plain_model(model: str | None, options: RunOptions) -> None:
     others = {
         "--workers": options.workers,
         "--pool": options.pool,
-        "--conductor": options.conductor,
+        "--planner": options.conductor,
         "--mode": options.mode,
         "--max-steps": options.max_steps,
-        "--recursion": options.recursion,
-        "--rehearsal": options.rehearsal,
+        "--review": options.recursion,
+        "--demo": options.rehearsal,
     }
     given = [name for name, value in others.items() if value]
     if given:

@@ -180,9 +180,9 @@ class Interview:
         _print_heading(
             "A first try: tiny models that ship with conductor answer, without a key or a cost"
         )
-        print_text(f'  conductor ask --rehearsal "{DEMO_QUESTION}"')
+        print_text(f'  conductor ask --demo "{DEMO_QUESTION}"')
         if confirm("Run it?", default=True):
-            self._run(["ask", "--rehearsal", DEMO_QUESTION])
+            self._run(["ask", "--demo", DEMO_QUESTION])
 
     def _choose_model(self, url: str, storage: Sequence[str]) -> list[Worker]:
         """Return the worker to propose for a server with OpenAI's API, if any.

@@ -300,7 +300,7 @@ async def _tools(chat: ChatSession, rest: str) -> None:
 async def _conductor(chat: ChatSession, rest: str) -> None:
     if chat.rehearsal:
         raise UsageError(
-            "the demo models plan by themselves", hint="without --rehearsal any model can plan"
+            "the demo models plan by themselves", hint="without --demo any model can plan"
         )
     _check_planned(chat, "conductor")
     if rest == "-":
@@ -644,7 +644,7 @@ NO_MODEL: Final = """\
 There is no planner yet, the model that plans.
   conductor setup              proposes what is missing
   conductor model pull         downloads the default one
-  conductor chat --rehearsal   answers with tiny demo models"""
+  conductor chat --demo   answers with tiny demo models"""
 
 
 async def answer_messages(chat: ChatSession, prompt: ChatPrompt, reading: asyncio.Task[str]) -> int:

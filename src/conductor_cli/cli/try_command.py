@@ -59,7 +59,7 @@ def try_command(
         ),
     ] = None,
     rehearsal: Annotated[
-        bool, opt.option("--rehearsal", "Simulate it with the demo models, on their own questions.")
+        bool, opt.option("--demo", "Simulate it with the demo models, on their own questions.")
     ] = False,
     yes: opt.YesToCost = False,
     progress: opt.ProgressOption = None,

@@ -26,6 +26,7 @@ from conductor_cli.cli.options import (
     FILE_LIKE,
     HEADINGS,
     LAST_COUNTS,
+    RENAMED_OPTIONS,
     GlobalOptions,
     contradiction,
     is_address,
@@ -59,7 +60,8 @@ class LeafCommand(TyperCommand):
     # Typer's own context
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Read the words of the command line, also several files after one `--file`."""
-        words = with_each_file(args, self._names_of_file_option())
+        present = with_present_names(args, self.params)
+        words = with_each_file(present, self._names_of_file_option())
         rest = super().parse_args(ctx, [*words])
         check_given(self, ctx, words)
         return rest
@@ -197,6 +199,28 @@ def write_examples(ctx: Any, formatter: Any) -> None:  # noqa: ANN401
     formatter.write_paragraph()
     with formatter.indentation():
         formatter.write_text("For the options that every command takes, see: conductor --help")
+
+
+def with_present_names(words: Sequence[str], parameters: Iterable[Any]) -> list[str]:
+    """Return the words with the present name of each option that has another one now.
+
+    Those are said once in a line on stderr. Words after `--` and options of a command that does not
+    have the present name stay as they are.
+    """
+    options = set(chain.from_iterable(parameter.opts for parameter in parameters))
+    present: list[str] = []
+    rest = list(words)
+    used: dict[str, str] = {}
+    while rest and rest[0] != "--":
+        name, equals, value = rest.pop(0).partition("=")
+        new_name = RENAMED_OPTIONS.get(name, "")
+        if new_name in options and name not in options:
+            used[name] = new_name
+            name = new_name
+        present.append(name + equals + value)
+    for old_name, new_name in used.items():
+        print_notice(f"{old_name} is called {new_name} now; the earlier name works on")
+    return present + rest
 
 
 def with_each_file(words: Sequence[str], names: Collection[str]) -> list[str]:

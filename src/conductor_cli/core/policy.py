@@ -216,7 +216,7 @@ MAX_NOTES: Final = 5  # Notes about one rule; a project file may have thousands 
 
 NO_WORKERS_HINT: Final = (
     "find some: conductor setup, or add one: conductor workers add; "
-    "to try the demo models: conductor ask --rehearsal"
+    "to try the demo models: conductor ask --demo"
 )
 
 _SELECTORS_HINT: Final = "see names, kinds and tags: conductor workers list"

@@ -1,4 +1,4 @@
-"""The demo (`--rehearsal`).
+"""The demo (`--demo`).
 
 Questions from a tiny world, and models that were trained on it in minutes.
 

@@ -368,7 +368,7 @@ def test_a_limit_names_the_argument_that_raises_it(stage: Stage) -> None:
 def test_a_tool_that_needs_an_approval_is_refused(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = json.dumps([*COMMAND, "mcp", "--rehearsal"])
+    program = json.dumps([*COMMAND, "mcp", "--demo"])
     stage.configure(
         f'[limits]\nattempts = 1\n[tools.nested]\ncommand = {program}\nenv = ["PYTHONPATH"]'
     )
