@@ -15,7 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from conductor_cli.server.launch import CLIENTS
+from conductor_cli.core.pool import Worker
+from conductor_cli.server.launch import CLIENTS, client_context
 from tests.cli.stage import Stage, finished, refuses
 from tests.server.plain_api import until
 
@@ -31,8 +32,8 @@ def get(headers):
 with open({place!r}, "w") as file:
     answers = [get({{"authorization": "Bearer " + key}}), get({{}})]
     settings = {{}}
-    if "--settings" in sys.argv:
-        path = sys.argv[sys.argv.index("--settings") + 1]
+    for option in {{"--settings", "--model-metadata-file"}} & set(sys.argv):
+        path = sys.argv[sys.argv.index(option) + 1]
         settings = json.load(open(path)) | {{"mode": os.stat(path).st_mode & 0o777}}
     json.dump([sys.argv[1:], dict(os.environ), answers, url, key, settings], file)
 sys.exit(7)
@@ -60,6 +61,41 @@ def install(directory: Path, name: str, text: str) -> dict[str, str]:
     return {"PATH": f"{directory}:/usr/bin:/bin"}
 
 
+def told_context(
+    name: str, arguments: list[str], variables: dict[str, str], settings: dict[str, Any]
+) -> int:
+    """How many tokens of context a client was told."""
+    if name == "codex":
+        assert "model_auto_compact_token_limit=52428" in arguments
+        [value] = [word for word in arguments if word.startswith("model_context_window=")]
+        return int(value.partition("=")[2])
+    if name == "claude":
+        return int(variables["CLAUDE_CODE_MAX_CONTEXT_TOKENS"])
+    if name == "aider":
+        return int(settings["openai/conductor"]["max_input_tokens"])
+    models = json.loads(variables["OPENCODE_CONFIG_CONTENT"])["provider"]["conductor"]["models"]
+    return int(models["conductor"]["limit"]["context"])
+
+
+@pytest.mark.parametrize(
+    ("contexts", "told"),
+    [
+        ([200_000, 65_536, None], 65_536),
+        ([8192, 131_072], 131_072),  # the small one could not hold the client's own prompts
+        ([4096, 8192], 8192),
+        ([None, None], 128_000),
+    ],
+)
+def test_a_client_is_told_the_smallest_context_that_holds_its_work(
+    contexts: list[int | None], told: int
+) -> None:
+    workers = []
+    for context in contexts:
+        options = {} if context is None else {"context": context}
+        workers.append(Worker(name="w", kind="openai", model="m", options=options))
+    assert client_context(workers) == told
+
+
 @pytest.mark.parametrize("name", list(CLIENTS))
 def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: str) -> None:
     place = tmp_path / "seen.json"
@@ -70,6 +106,7 @@ def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: s
         "OPENAI_BASE_URL": "http://127.0.0.1:1/v1",
         "OPENAI_API_BASE": "http://127.0.0.1:1/v1",
     }
+    stage.configure(workers={"alpha": "context = 65536"})
     done = stage.run("launch", name, "--", "run", "--fast", "do it", env=environ)
     assert (done.code, done.out) == (7, ""), done.err
     arguments, variables, answers, url, key, settings = json.loads(place.read_text())
@@ -101,6 +138,7 @@ def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: s
         assert json.loads(variables["OPENCODE_CONFIG_CONTENT"])["enabled_providers"] == [
             "conductor"
         ]
+    assert told_context(name, arguments, variables, settings) == 65_536
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/health")
     assert not list(stage.config.parent.glob("*keys*"))

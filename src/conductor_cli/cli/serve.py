@@ -250,7 +250,7 @@ def launch_command(
     """
     launch, path = find_client(client)
     server = _server_options(context, options)
-    asyncio.run(check_ready(server))
+    tokens = asyncio.run(check_ready(server))
     with own_server(server) as (url, key):
-        code = run_client(path, launch(url, key), arguments or ())
+        code = run_client(path, launch(url, key, tokens), arguments or ())
     raise typer.Exit(code)

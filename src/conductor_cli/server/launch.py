@@ -20,7 +20,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Thread
@@ -28,6 +28,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core.errors import ConfigError, UsageError
+from conductor_cli.core.pool import Worker
+from conductor_cli.core.profile import WorkerProfile
+from conductor_cli.core.reading import context_of, is_context_known
 from conductor_cli.server.client_keys import make_key
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
@@ -44,9 +47,17 @@ KEY_VARIABLE: Final = "CONDUCTOR_LLM_LAUNCH_KEY"
 _MINUTES_30: Final = "1800000"
 
 CONTEXT_TOKENS: Final = 128_000
-"""What a client is told of the context, so that it shortens its conversation in time. Claude Code
-takes a model that it does not know for one of a million tokens.
+"""What a client is told of the context where that of no worker is known.
+
+So it shortens its conversation in time. Claude Code takes a model that it does not know for one of
+a million tokens.
 """
+USABLE_CONTEXT: Final = 32_000
+"""Tokens of context below which a worker cannot take part in the work of a coding client, whose own
+prompts and tools are nearly as long.
+"""
+SHORTENED_SHARE: Final = 0.8  # The share of the context at which Codex shortens its conversation
+OUTPUT_TOKENS: Final = 32_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +75,10 @@ class Launch:
     settings: Mapping[str, object] | None = None
 
 
-def _codex(url: str, key: str) -> Launch:
+MakeLaunch = Callable[[str, str, int], Launch]
+
+
+def _codex(url: str, key: str, context: int) -> Launch:
     # https://developers.openai.com/codex/config-reference
     provider = (
         f'{{name="conductor",base_url="{url}/v1",wire_api="responses",env_key="{KEY_VARIABLE}",'
@@ -74,6 +88,8 @@ def _codex(url: str, key: str) -> Launch:
         f'model="{MODEL}"',
         'model_provider="conductor"',
         f"model_providers.conductor={provider}",
+        f"model_context_window={context}",
+        f"model_auto_compact_token_limit={int(context * SHORTENED_SHARE)}",
     )
     arguments = list[str]()
     for value in values:
@@ -81,7 +97,7 @@ def _codex(url: str, key: str) -> Launch:
     return Launch(arguments=tuple(arguments), environ={KEY_VARIABLE: key})
 
 
-def _claude(url: str, key: str) -> Launch:
+def _claude(url: str, key: str, context: int) -> Launch:
     # https://docs.claude.com/en/docs/claude-code/settings#environment-variables
     environ = {
         "ANTHROPIC_BASE_URL": url,
@@ -94,7 +110,7 @@ def _claude(url: str, key: str) -> Launch:
         # It differs by task, so that nothing of the prompt could be reused
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(CONTEXT_TOKENS),
+        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(context),
         "CLAUDE_STREAM_IDLE_TIMEOUT_MS": _MINUTES_30,
         **dict.fromkeys(
             ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"), "0"
@@ -110,10 +126,10 @@ def _claude(url: str, key: str) -> Launch:
     )
 
 
-def _opencode(url: str, key: str) -> Launch:
+def _opencode(url: str, key: str, context: int) -> Launch:
     # https://opencode.ai/docs/config
     about = {
-        "limit": {"context": CONTEXT_TOKENS, "output": 32_000},
+        "limit": {"context": context, "output": min(OUTPUT_TOKENS, context // 2)},
         "attachment": True,
         # Without these it leaves images out by itself; where no worker accepts them, the server
         # says so.
@@ -136,7 +152,7 @@ def _opencode(url: str, key: str) -> Launch:
     return Launch(environ={"OPENCODE_CONFIG_CONTENT": json.dumps(config)})
 
 
-def _aider(url: str, key: str) -> Launch:
+def _aider(url: str, key: str, context: int) -> Launch:
     # https://aider.chat/docs/config/options.html
     arguments = (
         "--model",
@@ -151,26 +167,38 @@ def _aider(url: str, key: str) -> Launch:
         "--set-env",
         f"OPENAI_API_BASE={url}/v1",
         "--no-show-model-warnings",
+        "--model-metadata-file",
     )
+    output = min(OUTPUT_TOKENS, context // 2)
+    about = {
+        "litellm_provider": "openai",
+        "mode": "chat",
+        "max_input_tokens": context,
+        "max_output_tokens": output,
+        "max_tokens": output,
+    }
+    models = {f"openai/{MODEL}": about, f"openai/{SMALL_MODEL}": about}
     addresses = dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), f"{url}/v1")
     return Launch(
         arguments=arguments,
         environ={**addresses, "AIDER_OPENAI_API_KEY": key, "OPENAI_API_KEY": key},
+        settings=models,
     )
 
 
-CLIENTS: Final[dict[str, tuple[str, Callable[[str, str], Launch]]]] = {
+CLIENTS: Final[dict[str, tuple[str, MakeLaunch]]] = {
     "codex": ("npm install -g @openai/codex", _codex),
     "opencode": ("npm install -g opencode-ai", _opencode),
     "claude": ("npm install -g @anthropic-ai/claude-code", _claude),
     "aider": ("uv tool install aider-chat", _aider),
 }
 """What can be launched, by the name of its program: the command that installs it, and how it is
-pointed at the server at a URL, with a key. Its own options come first, so that the user's win.
+pointed at the server at a URL, with a key and a context. Its own options come first, so that the
+user's win.
 """
 
 
-def find_client(name: str) -> tuple[Callable[[str, str], Launch], str]:
+def find_client(name: str) -> tuple[MakeLaunch, str]:
     """Return how a client is pointed at a server, and its program.
 
     Raises `UsageError` and `ConfigError`.
@@ -185,10 +213,25 @@ def find_client(name: str) -> tuple[Callable[[str, str], Launch], str]:
     return launch, path
 
 
-async def check_ready(options: ServerOptions) -> None:
-    """Return if a run can be planned and a worker answers; a client would only try again and again.
+def client_context(workers: Iterable[Worker]) -> int:
+    """Return the tokens of context that a client is told.
 
-    Models at an address are asked for one word. Raises `ConductorError` with the reason.
+    They are those of the smallest worker that can take part in its work, so that all of those can
+    read a conversation until the client shortens it; of the largest where none can.
+    """
+    profile = WorkerProfile()
+    contexts = [context_of(worker, profile) for worker in workers if is_context_known(worker)]
+    usable = [context for context in contexts if context >= USABLE_CONTEXT]
+    if usable:
+        return min(usable)
+    return max(contexts, default=CONTEXT_TOKENS)
+
+
+async def check_ready(options: ServerOptions) -> int:
+    """Return the context of the workers if a run can be planned and one of them answers.
+
+    A client would only try again and again. Models at an address are asked for one word. Raises
+    `ConductorError` with the reason.
     """
     from conductor_cli.app.keys import open_key_store
     from conductor_cli.app.opening import (  # `serve` starts without them
@@ -233,6 +276,7 @@ async def check_ready(options: ServerOptions) -> None:
                 raise ConfigError(f"{problem}: {reasons}", hint=hint)
             for task in tests:
                 task.cancel()
+        return client_context(workers)
     finally:
         await opened.close()
 
