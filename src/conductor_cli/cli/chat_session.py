@@ -24,8 +24,8 @@ from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.session import Session
 from conductor_cli.core.continuation import (
-    continue_conversation,
-    first_turn_to_send,
+    ask_in_conversation,
+    describe_unsent_turns,
     is_complete,
     reset_from_step,
 )
@@ -33,7 +33,7 @@ from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.formatting import format_cost_cell, format_count, without_file_hash
 from conductor_cli.core.learning import Rating, Verdict
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.question import File, PastTurn, Question
+from conductor_cli.core.question import File, Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run import Orchestra, RunSpec
@@ -414,21 +414,12 @@ class ChatSession:
             check_question(question)
         if not self.turns or self.rehearsal:
             return question, ""
-        continued = continue_conversation(question, self.turns[-1], keep_system=False)
-        own_turns = [
-            PastTurn(question=trace.question.text, answer=trace.answer) for trace in self.turns
-        ]
-        turns = (*self.turns[0].question.history, *own_turns)
         tokens = self.session.settings["chat.context"]
         before = self._first_sent
-        self._first_sent = first_turn_to_send(turns, before, tokens)
-        question = replace(continued, history=turns[self._first_sent :], files=question.files)
+        question, self._first_sent = ask_in_conversation(question, self.turns, before, tokens)
         if self._first_sent == before:
             return question, ""
-        length = format_count(tokens, "token")
-        dropped = format_count(self._first_sent, "turn")
-        remark = f"the conversation is longer than {length}: its first {dropped} are no longer sent"
-        return question, remark
+        return question, describe_unsent_turns(self._first_sent, tokens)
 
     def undo(self) -> Trace:
         """Remove the last question, with its answer if it has one, and return its run.

@@ -39,6 +39,28 @@ def continue_conversation(question: Question, earlier: Trace, *, keep_system: bo
     )
 
 
+def ask_in_conversation(
+    question: Question, turns: Sequence[Trace], first: int, tokens: int
+) -> tuple[Question, int]:
+    """Return `question` as the next one after the runs in `turns`, and the first turn that it has.
+
+    So far conversations were sent from turn `first` on; see `first_turn_to_send`. The files are
+    those of the question alone.
+    """
+    continued = continue_conversation(question, turns[-1], keep_system=False)
+    own_turns = [PastTurn(question=trace.question.text, answer=trace.answer) for trace in turns]
+    history = (*turns[0].question.history, *own_turns)
+    first = first_turn_to_send(history, first, tokens)
+    return replace(continued, history=history[first:], files=question.files), first
+
+
+def describe_unsent_turns(first: int, tokens: int) -> str:
+    """Return that a conversation is sent from turn `first` on only."""
+    length = format_count(tokens, "token")
+    dropped = format_count(first, "turn")
+    return f"the conversation is longer than {length}: its first {dropped} are no longer sent"
+
+
 def continue_with_results(earlier: Trace, results: Sequence[Message]) -> tuple[Question, Plan]:
     """Return what asks for the next reply, once a client has made the tool calls it was asked for.
 
