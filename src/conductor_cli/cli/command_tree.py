@@ -82,6 +82,10 @@ COMMANDS: Final[CommandTable] = {
             "conductor_cli.cli.serve:mcp_command",
             "Serve ask, plan, run and trace to other programs (MCP).",
         ),
+        "acp": (
+            "conductor_cli.cli.serve:acp_command",
+            "Be the agent of an editor: Zed, JetBrains, Neovim (ACP).",
+        ),
         "train": (
             "conductor_cli.cli.train:train_command",
             "Train a planner by reinforcement learning.",

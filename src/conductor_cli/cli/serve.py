@@ -1,10 +1,10 @@
 """The workers and the planner for other programs.
 
-`conductor serve`, `conductor launch` and `conductor mcp`.
+`conductor serve`, `conductor launch`, `conductor mcp` and `conductor acp`.
 
 `serve` makes them a model of an HTTP server, whose keys `serve keys` keeps; `launch` starts a
-coding client over a server that ends with it; `mcp` makes them tools, over standard input and
-output.
+coding client over a server that ends with it; `mcp` makes them tools and `acp` the agent of an
+editor, over standard input and output.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from conductor_cli.config.settings import Settings, app_paths
 from conductor_cli.config.tables import find_pool
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_money, format_time
+from conductor_cli.server.acp.process import serve_editor
 from conductor_cli.server.client_keys import ClientKeys, make_key
 from conductor_cli.server.http.process import (
     HttpServer,
@@ -169,6 +170,23 @@ def mcp_command(context: typer.Context, options: opt.RunOptions) -> None:
     with suppress(ConductorError):  # broken settings are told by each call
         _tell_lost_calls(server.settings())
     raise typer.Exit(serve_stdio(server, __version__))
+
+
+@opt.with_run_options(omit=("format", "progress"))
+def acp_command(context: typer.Context, options: opt.RunOptions) -> None:
+    """Be the agent of an editor, by the Agent Client Protocol over standard input and output.
+
+    An editor starts this command, which its settings name as an agent. It shows the plan, each step
+    and the answer, and asks before a plan or a tool runs where that is wanted. The options hold for
+    every session.
+    """
+    if sys.stdin.isatty() and not context.obj.quiet:
+        print_notice(
+            "waiting for an editor on standard input; one whose settings name this command starts it"
+        )
+    server = _server_options(context, options)
+    _tell_lost_calls(server.settings())
+    raise typer.Exit(serve_editor(server, __version__, approves=options.approve is not False))
 
 
 app = typer.Typer(invoke_without_command=True)

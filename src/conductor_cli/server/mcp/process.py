@@ -192,8 +192,8 @@ async def _serve(starter: RunStarter, version: str) -> int:
 
     async def serve() -> None:
         server = Handlers(starter, version).server
-        output = Output(_take(1))
-        files: Any = {"stdin": Input(_take(0, os.devnull), output), "stdout": output}
+        output = Output(take_stream(1))
+        files: Any = {"stdin": Input(take_stream(0, os.devnull), output), "stdout": output}
         try:
             with anyio.CancelScope() as scope:
                 async with stdio_server(**files) as (read, write):
@@ -218,7 +218,7 @@ async def _serve(starter: RunStarter, version: str) -> int:
     return code
 
 
-def _take(number: int, instead: str = "") -> int:
+def take_stream(number: int, instead: str = "") -> int:
     """A descriptor that only this process has for one of the standard streams.
 
     The stream's own number leads to the file `instead`, or to standard error.

@@ -29,6 +29,20 @@ from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError, ServedAnswer, ServedUsage, StepUsage
 from conductor_cli.views.run_text import describe_event, describe_notice, find_step, quote_text
 
+SHOWN_STEPS: Final = (
+    ev.StepPlanned
+    | ev.PlanReady
+    | ev.PlanOffered
+    | ev.PlanDecided
+    | ev.StepStarted
+    | ev.StepFinished
+    | ev.StepStopped
+    | ev.ToolOffered
+    | ev.ToolCalled
+    | ev.ToolReturned
+)
+"""The events whose whole content a list of steps shows. Failures and notices are told in words."""
+
 SignCalls = Callable[[Trace], tuple[ToolCall, ...]]
 
 SCHEMA_BROKEN: Final = frozenset({"answer_not_json", "answer_not_schema"})
@@ -165,13 +179,19 @@ class ResponseStream:
     With `holds_text` the answer comes in one piece, when it is final.
 
     The same holds where the run keeps its answer back (`RunStarted.holds_answer`). `sign` gives the
-    calls of a run with the ids that a client sees.
+    calls of a run with the ids that a client sees. Without `tells_steps`, what the plan and the
+    steps do is not told: whoever reads this shows them in another way.
     """
 
     def __init__(
-        self, *, holds_text: bool = False, sign: SignCalls = attrgetter("tool_calls")
+        self,
+        *,
+        holds_text: bool = False,
+        tells_steps: bool = True,
+        sign: SignCalls = attrgetter("tool_calls"),
     ) -> None:
         self.sign = sign
+        self._tells_steps = tells_steps
         self.trace = Trace()  # The run up to the last event that was no piece of text
         self.shown = ""  # The text that is out, once the run has ended
         self._holds_text = holds_text
@@ -257,7 +277,8 @@ class ResponseStream:
         # file.
         ends = ev.StepFinished | ev.StepFailed | ev.StepStopped | ev.RunFinished | ev.RunFailed
         is_late = bool(self._written) and isinstance(ev.innermost_event(event), ends)
-        line = "" if is_edge or is_late else describe_event(event, trace)
+        is_shown = not self._tells_steps and isinstance(ev.innermost_event(event), SHOWN_STEPS)
+        line = "" if is_edge or is_late or is_shown else describe_event(event, trace)
         if isinstance(event, ev.StepFinished) and line:
             record = find_step(trace, event.step)
             if record is not None and not record.last and event.text.strip():

@@ -55,12 +55,13 @@ class ServedJob(Job):
     """A job for a client, with what its orchestra is opened with.
 
     `only` names the workers, empty for all. `attachments` has the bytes of the question's files.
-    `spender` is who spends.
+    `spender` is who spends. `has_approver` says that the client has a person decide about plans.
     """
 
     only: tuple[str, ...] = ()
     attachments: AttachmentStore | None = None
     spender: Spender = USER
+    has_approver: bool = False
 
 
 class RunStarter:
@@ -118,15 +119,18 @@ class RunStarter:
         """
         return open_store(settings, wanted=self.options.stores_traces)
 
-    async def perform(self, job: ServedJob, show: ShowEvent) -> Run:
-        """Run to the end; returns the run.
+    async def perform(
+        self, job: ServedJob, show: ShowEvent, on_begin: Callable[[Run], None] = lambda _: None
+    ) -> Run:
+        """Run to the end; returns the run, which `on_begin` is given before its first event.
 
         Where the caller is cancelled, it is stopped, and its trace gets its end.
 
         Raises `ConductorError` where the run cannot be begun, or its trace, which is required, is
         incomplete.
         """
-        if job.settings["policy.approve"] and not job.spec.plan_only:
+        needs_approval = job.settings["policy.approve"] and not job.spec.plan_only
+        if needs_approval and not job.has_approver:
             message = (
                 "policy.approve is on: each plan must be approved on a terminal, and a "
                 "server has none"
@@ -141,6 +145,7 @@ class RunStarter:
             # stop nobody else.
             await asyncio.to_thread(orchestra.daily_spend.check)
         run = begin_run(job, orchestra)
+        on_begin(run)
         self.started[run.id] = None
         if len(self.started) > MAX_STARTED:
             del self.started[next(iter(self.started))]
