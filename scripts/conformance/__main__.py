@@ -27,7 +27,7 @@ import httpx
 
 from conductor_cli.programs.schema_process import fault_of_schema, fault_of_value
 from scripts.faults.desk import homes, serving
-from tests.cli.stage import COMMAND, SOURCE, Stage
+from tests.cli.stage import COMMAND, SOURCE, TWO, Stage
 from tests.servers import SeenRequest, Wire, delta, usage
 
 HERE: Final = Path(__file__).parent
@@ -283,11 +283,28 @@ def _without_null_usage(value: Any) -> Any:
     return kept
 
 
+def editors() -> Result:
+    """The client of the Agent Client Protocol's own SDK for Node, over `conductor acp`."""
+    script = SUITES / "packages/acp_checks.mjs"
+    shutil.copyfile(HERE / "acp_checks.mjs", script)
+    with tempfile.TemporaryDirectory(prefix="conductor-acp-") as directory:
+        home = Path(directory)
+        stage = Stage(home, plan=TWO, models={"alpha": worker, "beta": worker})
+        with stage.server:
+            stage.configure("[policy]\napprove = true")
+            settings = {**homes(home), "PYTHONPATH": str(SOURCE)}
+            words = (json.dumps(settings), str(home), *COMMAND, "acp")
+            results = _last_object(node(NODE, str(script), *words))
+    faults = [f"{name}: {told}" for name, told in results.items() if told != "ok"]
+    return Result(len(results) - len(faults), len(results), tuple(faults))
+
+
 CHECKS: Final[Mapping[str, Callable[[], Result]]] = {
     "openresponses": open_responses,
     "json-schema": json_schema,
     "sdks": sdks,
     "openapi": openapi,
+    "editors": editors,
 }
 
 
