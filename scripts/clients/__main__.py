@@ -234,6 +234,14 @@ def _gives_up(desk: Desk, name: str) -> str:
     return f"{calls} calls, {time.monotonic() - began:.0f} s"
 
 
+def _stops_repeating(desk: Desk, name: str) -> str:
+    """The worker's server fails each time; the client may not go on for minutes."""
+    desk.script.status = 500
+    began = time.monotonic()
+    desk.run(*COMMAND, "launch", name, "--", *CLIENTS[name]["words"], "Is all well?", code=None)
+    return f"{len(desk.script.seen)} calls, {time.monotonic() - began:.0f} s"
+
+
 CHECKS: Final[Mapping[str, Callable[[Desk, str], str]]] = {
     "answers": _answers,
     "calls a tool": _calls_tool,
@@ -243,6 +251,7 @@ CHECKS: Final[Mapping[str, Callable[[Desk, str], str]]] = {
     "models": _has_models,
     "MCP": _keeps_mcp,
     "bad worker": _gives_up,
+    "failing": _stops_repeating,
 }
 
 

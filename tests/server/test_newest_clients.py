@@ -390,14 +390,18 @@ def test_a_client_whose_request_keeps_failing_is_told_to_stop(stage: Stage) -> N
     """Each time every worker was asked; a client would repeat it for minutes."""
     stage.models |= dict.fromkeys(("alpha", "beta"), refuses(500))
     with serving() as server:
-        first, second = (message(server.url) for _ in range(2))
+        first, second, third = (message(server.url) for _ in range(3))
         stage.models["alpha"] = says("It hails.")
         answered = message(server.url)
         stage.models["alpha"] = refuses(500)
         again = message(server.url)
     assert (first.status_code, first.headers.get("x-should-retry")) == (503, None)
     assert (second.status_code, second.headers.get("x-should-retry")) == (503, "false")
+    # Clients that read no header repeat each 5xx for minutes.
+    assert third.status_code == 400
+    assert "equal requests have failed 3 times within two minutes" in third.text
     assert answered.status_code == 200
+    assert again.status_code == 503
     assert again.headers.get("x-should-retry") is None
 
 

@@ -25,7 +25,12 @@ from conductor_cli.server.api.request import (
 from conductor_cli.server.http.access import REQUEST_ID, TOKENS, describe_error
 from conductor_cli.server.http.connections import WRITE_BODY, WriteBody
 from conductor_cli.server.runs.narration import AnswerText, Piece, Reasoning
-from conductor_cli.server.runs.run_registry import RunRegistry, ServedRun, Subscriber
+from conductor_cli.server.runs.run_registry import (
+    MAX_FAILURES,
+    RunRegistry,
+    ServedRun,
+    Subscriber,
+)
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -171,8 +176,11 @@ class RunAnswer:
 
     async def _send_error(self, send: Send, error: RequestError) -> None:
         headers = {"x-request-id": self.served.id}
-        if self.registry.keeps_failing(self.served.key):
+        failures = self.registry.recent_failures(self.served.key)
+        if failures >= MAX_FAILURES:
             headers["x-should-retry"] = "false"
+        if failures > MAX_FAILURES and error.status >= 500:
+            error = _not_to_be_repeated(error, failures)
         await send_error(send, self.path, error, headers)
 
     def _encoder(self) -> AnswerEncoder:
@@ -191,6 +199,18 @@ class RunAnswer:
             f"{self.served.id}]"
         )
         return RequestError(500, "internal_error", message)
+
+
+def _not_to_be_repeated(error: RequestError, failures: int) -> RequestError:
+    """Return an error for a client that reads no header and repeats whatever has a status of 5xx.
+
+    OpenCode and aider went on for more than two minutes.
+    """
+    message = (
+        f"{error.message}; equal requests have failed {failures} times within two minutes, so "
+        "this one is not to be repeated at once"
+    )
+    return RequestError(400, error.code, message, param=error.param, details=error.details)
 
 
 def _frames(encoder: AnswerEncoder, pieces: Sequence[Piece]) -> bytes:

@@ -452,14 +452,16 @@ class RunRegistry:
         # The failures of equal requests, and when the last one was, the newest last
         self._failures = OrderedDict[str, tuple[int, float]]()
 
-    def keeps_failing(self, key: str) -> bool:
-        """Return whether equal requests have failed so often that another one is in vain.
+    def recent_failures(self, key: str) -> int:
+        """Return how often equal requests have failed lately.
 
         Each of them has asked every worker several times. A client that repeats it on and on would
         cost minutes and many calls.
         """
         count, at = self._failures.get(key, (0, 0.0))
-        return count >= MAX_FAILURES and time.monotonic() - at < FAILING_SECONDS
+        if time.monotonic() - at >= FAILING_SECONDS:
+            return 0
+        return count
 
     def _note_end(self, key: str, ended: ServedAnswer | RequestError) -> None:
         """Remember whether a request failed by what may be better a moment later."""
