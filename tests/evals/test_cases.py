@@ -146,6 +146,9 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "latin.jsonl"
     path.write_bytes(b"{}\n\xe9\n")
     assert "is not UTF-8 text: byte 0xe9" in fault(path).message
+    assert "iconv -f CP1252 -t UTF-8" in fault(path).hint
+    path.write_text("{}\n", "utf-16")
+    assert "iconv -f UTF-16 -t UTF-8" in fault(path).hint
     assert "contains no cases" in fault(file(tmp_path, "", "")).message
     same = fault(file(tmp_path, WHOLE, {**WHOLE, "id": "2"}, WHOLE)).message
     assert "line 3: another line has the same id '1'" in same

@@ -69,7 +69,7 @@ _CONTROL_BYTES: Final = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
 _NOT_CP1252_BYTES: Final = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 """Bytes that mean nothing in Windows-1252."""
 
-TO_UTF8: Final = "convert it first, for example with: iconv -t utf-8"
+TO_UTF8: Final = "convert it first: iconv -f CP1252 -t UTF-8 FILE, or -f UTF-16 as it was written"
 
 SILENCE_SECONDS: Final = 3.0  # After which it is said that input is waited for
 _HEAD_BYTES: Final = 4096  # By which the type of a file is found

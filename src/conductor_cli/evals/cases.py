@@ -12,6 +12,7 @@ and has no long or open questions.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -221,9 +222,11 @@ def read_case_file(path: Path) -> str:
             f"{path} is not UTF-8 text: byte 0x{error.object[error.start]:02x} at offset "
             f"{error.start}"
         )
-        raise UsageError(
-            message, hint="convert it first, for example with: iconv -t utf-8"
-        ) from None
+        encoding = "CP1252"
+        if error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            encoding = "UTF-16"
+        hint = f"convert it first: iconv -f {encoding} -t UTF-8 {path} > NEW{path.suffix}"
+        raise UsageError(message, hint=hint) from None
 
 
 def parse_case(text: str, where: str) -> Case:

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from pydantic_core import from_json
 
+from conductor_cli.app.attach import TO_UTF8
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import UsageError, describe_system_error
 from conductor_cli.core.formatting import format_size
@@ -100,7 +101,7 @@ class _Parser:
                 encoding = "utf-8-sig"
             text = raw.decode(encoding).strip()
         except UnicodeDecodeError:
-            raise UsageError("it is not UTF-8 text") from None
+            raise UsageError("it is not UTF-8 text", hint=TO_UTF8) from None
         if not text:
             return ""
         if self.is_json is None:
