@@ -244,6 +244,10 @@ def test_a_call_of_a_tool_is_asked_about_and_shown(
         assert (await editor.ask("Note it.")).stop_reason == "end_turn"
 
     flags = {"conductor.tools": "t"}
+    stage.models["alpha"] = calls("form")
+    declined = talk(Editor(), talking, flags=flags)
+    assert "asks for something, which was declined" in declined.text("agent_thought_chunk")
+    stage.models["alpha"] = calls("write", text="milk")
     allowing = talk(Editor(choose=lambda *_: "once"), talking, flags=flags)
     (offer,) = allowing.asked
     assert offer.title == "alpha wants to call t.write"

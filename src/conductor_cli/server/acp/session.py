@@ -19,6 +19,7 @@ from conductor_cli.app.attach import Attacher
 from conductor_cli.app.learning import rate_run
 from conductor_cli.app.traces import describe_offer
 from conductor_cli.app.worker_selection import keep_policy_of, offered_workers
+from conductor_cli.app.worker_tools import keep_tools_of
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.continuation import (
     ask_in_conversation,
@@ -213,6 +214,9 @@ class EditorSession:
     ) -> StopReason:
         """Run a question and note the run, also where it is cancelled."""
         settings = self.settings()
+        if spec.resume is not None:
+            settings, _ = keep_policy_of(settings, spec.resume)
+            settings = keep_tools_of(settings, spec.resume)
         approves = bool(settings["policy.approve"]) and self._approves and not spec.plan_only
         notices = (*self.remarks, *remarks)
         self.remarks = []

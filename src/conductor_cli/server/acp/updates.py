@@ -37,6 +37,7 @@ from conductor_cli.app.traces import describe_offer
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.formatting import format_duration
+from conductor_cli.core.input_requests import InputReply
 from conductor_cli.core.plan import Decision
 from conductor_cli.core.question import shorten
 from conductor_cli.core.terminal_text import StreamSanitizer, one_line, sanitize
@@ -310,8 +311,20 @@ class EditorFeed:
         if isinstance(inner, ev.ToolOffered):
             call_id = self._updates.call_id(path, inner.attempt, inner.turn, inner.call.id)
             self.add(Offer(inner, call_id))
+        elif isinstance(inner, ev.InputAsked):
+            self._decline_input(inner)
         elif isinstance(event, ev.PlanOffered):
             self.add(Offer(event, f"{trace.run}/plan"))
+
+    def _decline_input(self, event: ev.InputAsked) -> None:
+        """Decline what a server of tools asks, and tell it: no form is shown in an editor."""
+        assert self.run is not None
+        self.run.give_input(InputReply(action="decline"))
+        text = (
+            f"{one_line(event.server)} asks for something, which was declined: an editor shows no "
+            "form for it. To answer it, ask in a terminal: conductor chat\n"
+        )
+        self.add(update_agent_thought_text(clean(text)))
 
     def add(self, update: Update) -> None:
         """Leave an update or an offer. Pieces of one text that wait become one."""
