@@ -106,7 +106,7 @@ class RunAnswer:
             if isinstance(ended, ServedAnswer):
                 content = _json_bytes(encoder.whole(ended))
             else:
-                content = _json_bytes(encoder.whole_failed(ended))
+                content = _json_bytes(encoder.whole_failed(self._as_told(ended)))
         except Exception as error:  # noqa: BLE001
             # The status is out: the client must be told in the body
             content = _json_bytes(error_body(self._fault(error), self.path, self.served.id))
@@ -160,9 +160,8 @@ class RunAnswer:
                 elif isinstance(ended := self.served.ended, ServedAnswer):
                     content = encoder.end(replace(ended, text=self.served.streamed_text))
                 else:
-                    content = encoder.failed(
-                        ended or RequestError(500, "internal", "the run has no end")
-                    )
+                    failed = ended or RequestError(500, "internal", "the run has no end")
+                    content = encoder.failed(self._as_told(failed))
             except Exception as error:  # noqa: BLE001 - whatever it is, the stream gets an end
                 is_end = False
                 is_going_on = False
@@ -176,12 +175,16 @@ class RunAnswer:
 
     async def _send_error(self, send: Send, error: RequestError) -> None:
         headers = {"x-request-id": self.served.id}
-        failures = self.registry.recent_failures(self.served.key)
-        if failures >= MAX_FAILURES:
+        if self.registry.recent_failures(self.served.key) >= MAX_FAILURES:
             headers["x-should-retry"] = "false"
+        await send_error(send, self.path, self._as_told(error), headers)
+
+    def _as_told(self, error: RequestError) -> RequestError:
+        """Return an error as its client is told it, which may be not to repeat the request."""
+        failures = self.registry.recent_failures(self.served.key)
         if failures > MAX_FAILURES and error.status >= 500:
-            error = _not_to_be_repeated(error, failures)
-        await send_error(send, self.path, error, headers)
+            return _not_to_be_repeated(error, failures)
+        return error
 
     def _encoder(self) -> AnswerEncoder:
         return self.api.encoder(self.request, self.served.id, self.served.created)
