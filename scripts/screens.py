@@ -1,6 +1,7 @@
 """`make screens`.
 
-Pictures of the screen, dark and light, from a real run with the models that ship with it.
+Pictures of the screen, dark and light, from a real run with the models that ship with it. The
+recording of a run that moves is made by `cast.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from conductor_cli.views.run_text import describe_totals
 from conductor_cli.views.run_tree import TreeLayout, live_lines, run_tree, tree_lines
 from conductor_cli.views.styled_lines import StyledLines
 from conductor_cli.views.text_layout import BLANK, Line, Screen
+from scripts import cast
 
 FOLDER: Final = Path("docs/screens")
 QUESTION: Final = "Find the capital of Japan, then spell it backwards, then count its letters."
@@ -92,6 +94,7 @@ def main() -> None:
             path = FOLDER / f"{name}-{theme}.svg"
             path.write_text(svg(lines, theme), encoding="utf-8", newline="\n")
             print(path)
+    cast.main()
 
 
 if __name__ == "__main__":
