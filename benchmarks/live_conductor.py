@@ -42,7 +42,8 @@ from conductor_cli.core.prompts import plan_format_context, planner_request
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.models.llama import Llama, LlamaOptions
+from conductor_cli.models.llama.adapter import Llama
+from conductor_cli.models.llama.loading import LlamaOptions
 from conductor_cli.models.llama.sampling import GrammarSampler
 from conductor_cli.run import Orchestra, RunSpec, Team, start_run
 

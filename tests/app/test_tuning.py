@@ -21,7 +21,8 @@ from conductor_cli.core.errors import ModelError, UsageError
 from conductor_cli.core.profile import Guide
 from conductor_cli.evals.cases import Case, write_cases
 from conductor_cli.evals.outcomes import CaseOutcome
-from conductor_cli.models.llama import engine, read_model_info
+from conductor_cli.models.llama import engine
+from conductor_cli.models.llama.gguf import read_model_info
 from conductor_cli.models.router import SUFFIX, Router, RouterFile, read_planner, write_planner
 from tests.cli.billing import Provider
 from tests.cli.billing import cases as billed_cases

@@ -21,10 +21,11 @@ import pytest
 import conductor_cli
 from conductor_cli.core.chat import Chunk, Message, Request, Tool
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama import Llama, LlamaOptions
+from conductor_cli.models.llama.adapter import Llama
 from conductor_cli.models.llama.bindings import RANGE, CancelToken, is_supported, set_environment
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.kv_cache import KVCache
+from conductor_cli.models.llama.loading import LlamaOptions
 from conductor_cli.models.llama.prompt import PromptPiece
 from conductor_cli.system.hardware import idle_cores
 from tests.models.kit import CHART, chunks_of, text, thinking, together, used

@@ -10,9 +10,10 @@ import pytest
 
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama import LlamaOptions, loading
+from conductor_cli.models.llama import loading
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import MIN_GRAMMAR_REPLY
+from conductor_cli.models.llama.loading import LlamaOptions
 from conductor_cli.run.executor import FATAL
 from tests.models.kit import text, used
 from tests.models.test_llama import ask, clear, opened, play, reply_texts

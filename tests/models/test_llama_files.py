@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama import Llama, LlamaOptions, read_model_info
+from conductor_cli.models.llama.adapter import Llama
 from conductor_cli.models.llama.bindings import load_bindings
 from conductor_cli.models.llama.gguf import (
     BLOCK_SIZES,
@@ -35,7 +35,9 @@ from conductor_cli.models.llama.gguf import (
     part_files,
     read_header,
     read_header_and_tensors,
+    read_model_info,
 )
+from conductor_cli.models.llama.loading import LlamaOptions
 from tests.models.conftest import NEVER_ENDS
 from tests.models.kit import text
 from tests.models.test_llama import ask, play, reply_texts

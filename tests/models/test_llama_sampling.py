@@ -29,9 +29,10 @@ from conductor_cli.core.profile import PROMPTED, labels_of
 from conductor_cli.core.prompts import plan_format_context, planner_request
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.models.llama import Llama, LlamaOptions
+from conductor_cli.models.llama.adapter import Llama
 from conductor_cli.models.llama.bindings import CancelToken, load_bindings
 from conductor_cli.models.llama.engine import LlamaEngine
+from conductor_cli.models.llama.loading import LlamaOptions
 from conductor_cli.models.llama.sampling import choose_index, softmax
 from conductor_cli.run import Orchestra, RunSpec, Team, start_run
 from tests.core.plan_formats.reading import plan_in

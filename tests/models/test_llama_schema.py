@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Message, Request
-from conductor_cli.models.llama import Llama, LlamaOptions
-from conductor_cli.models.llama.adapter import NO_GRAMMAR
+from conductor_cli.models.llama.adapter import NO_GRAMMAR, Llama
+from conductor_cli.models.llama.loading import LlamaOptions
 from conductor_cli.models.llama.schema_grammar import SchemaGrammars
 from tests.models.kit import play, text
 

@@ -16,7 +16,8 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.tools import parse_arguments
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import NO_FEATURES
-from conductor_cli.models.llama import Llama, LlamaOptions
+from conductor_cli.models.llama.adapter import Llama
+from conductor_cli.models.llama.loading import LlamaOptions
 from conductor_cli.models.llama.prompt import ChatTemplate, render_messages
 from conductor_cli.models.llama.tool_calls import (
     HERMES,

@@ -23,7 +23,8 @@ from conductor_cli.core.prompts import plan_format_context, planner_request
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import NO_FEATURES
-from conductor_cli.models.llama import Llama, LlamaOptions
+from conductor_cli.models.llama.adapter import Llama
+from conductor_cli.models.llama.loading import LlamaOptions
 from conductor_cli.run import Orchestra, RunSpec, Team, start_run
 from tests.core.plan_formats.reading import plan_in
 from tests.models.kit import calls, chunks_of, text, used

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.models.base import Model
-from conductor_cli.models.llama import Llama, LlamaOptions
+from conductor_cli.models.llama.adapter import Llama
+from conductor_cli.models.llama.loading import LlamaOptions
 from conductor_cli.rehearsal.players import (
     CHECKER,
     REFUSAL,

@@ -61,9 +61,8 @@ from conductor_cli.models.catalog import api_key_of, open_model
 from conductor_cli.models.command.process import OWN_NETWORK_HINT, shares_network
 from conductor_cli.models.command.programs import PROGRAMS, describe_program
 from conductor_cli.models.key_hints import missing_key_hint
-from conductor_cli.models.llama import read_model_info
 from conductor_cli.models.llama.bindings import can_use_gpu, is_installed, load_bindings
-from conductor_cli.models.llama.gguf import check_model_file
+from conductor_cli.models.llama.gguf import check_model_file, read_model_info
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.router import SUFFIX, RouterFile, check_encoder, read_planner
 from conductor_cli.models.weights.huggingface import cache_directory

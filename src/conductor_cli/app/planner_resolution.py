@@ -320,7 +320,7 @@ def _describe_file(role: str, path: Path, names: Mapping[Path, str]) -> str:
     if path.suffix == SUFFIX and path.is_file():
         return f"{path.name} sha256:{sha256(path.read_bytes()).hexdigest()[:16]}"
     # A planner behind a URL needs nothing of llama.cpp
-    from conductor_cli.models.llama import read_model_info
+    from conductor_cli.models.llama.gguf import read_model_info
 
     try:
         return f"{names.get(path, path.name)} {read_model_info(path).identity[:IDENTITY_CHARS]}"

@@ -184,7 +184,7 @@ def learn_ways(
     Raises `UsageError` where there are too few cases that every worker was judged on, `ModelError`
     for the encoder.
     """
-    from conductor_cli.models.llama import read_model_info
+    from conductor_cli.models.llama.gguf import read_model_info
 
     halves = halve(outcomes, cases, seed)
     teaching_states, proving_states = _encode_halves(halves, encoder)

@@ -169,7 +169,7 @@ def store_worker(
     written. Returns None for a new worker; of one that existed, the settings that changed. Raises
     `UsageError`, and `ConfigError` when the file cannot be written.
     """
-    from conductor_cli.models.llama import read_model_info  # only for workers that are a file
+    from conductor_cli.models.llama.gguf import read_model_info  # only for workers that are a file
 
     check_changeable(settings, "workers", name)
     before = own_section(settings.paths, "workers").get(name, {})

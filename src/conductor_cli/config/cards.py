@@ -143,7 +143,7 @@ def _hash(value: object) -> str:
 
 def _identity(file: str) -> str:
     """The identity hash of a model file; its path where it cannot be read."""
-    from conductor_cli.models.llama import read_model_info
+    from conductor_cli.models.llama.gguf import read_model_info
 
     with suppress(ModelError, OSError):
         return read_model_info(Path(file).expanduser()).identity

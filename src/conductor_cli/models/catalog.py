@@ -69,7 +69,8 @@ def open_model(
     """
     check_options(worker)
     if worker.kind == "llama":
-        from conductor_cli.models.llama import Llama, LlamaOptions
+        from conductor_cli.models.llama.adapter import Llama
+        from conductor_cli.models.llama.loading import LlamaOptions
 
         if not worker.model:
             raise OptionError(

@@ -143,7 +143,7 @@ class Router:
 
 def check_encoder(router: RouterFile) -> None:
     """Raise `ModelError` where questions would be read by another model than at its making."""
-    from conductor_cli.models.llama import read_model_info
+    from conductor_cli.models.llama.gguf import read_model_info
 
     path = Path(router.encoder)
     if not path.is_file() or read_model_info(path).identity != router.identity:

@@ -25,7 +25,8 @@ import torch
 from typer.testing import CliRunner
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.models.llama import Llama, LlamaOptions
+from conductor_cli.models.llama.adapter import Llama
+from conductor_cli.models.llama.loading import LlamaOptions
 from conductor_cli.rehearsal.players import WORKER_CONTEXT, WORKER_MAX_TOKENS
 from training.rehearsal.asking import END, PAD, build, reply
 from training.rehearsal.lessons import Course, Lesson, Size, lesson

@@ -1,10 +1,5 @@
 """Local models: a GGUF file through llama.cpp.
 
-From request to chunk: `adapter`, `engine`, `prompt`, `sampling`.
+From request to chunk: `adapter`, `engine`, `prompt`, `sampling`. Nothing is imported here, so that
+who asks whether llama.cpp is installed loads nothing else.
 """
-
-from conductor_cli.models.llama.adapter import Llama
-from conductor_cli.models.llama.gguf import read_model_info
-from conductor_cli.models.llama.loading import LlamaOptions
-
-__all__ = ["Llama", "LlamaOptions", "read_model_info"]
