@@ -61,28 +61,36 @@ there.
 """
 
 LONGEST: Final = (
-    "evals/test_programs.py",
     "cli/test_chat_terminal.py",
-    "cli/test_pull.py",
-    "server/test_bad_input.py",
-    "cli/test_signals.py",
+    "server/mcp/test_process.py",
+    "server/test_takeover.py",
     "cli/test_streams.py",
-    "cli/test_setup.py",
+    "app/test_file_tree.py",
+    "cli/test_signals.py",
+    "cli/test_tools.py",
+    "app/test_tuning.py",
+    "cli/test_pull.py",
     "train/test_session.py",
+    "server/test_batches.py",
+    "evals/test_programs.py",
+    "cli/test_attach.py",
+    "state/test_keyring.py",
+    "evals/test_scorers.py",
+    "models/test_contract.py",
+    "cli/test_setup.py",
+    "server/test_bad_input.py",
+    "app/test_shared_batch.py",
+    "cli/test_secrecy.py",
+    "cli/test_local.py",
+    "cli/test_eval.py",
     "tools/test_tool_servers.py",
     "server/test_run_registry.py",
-    "cli/test_unwritable.py",
-    "cli/test_tools.py",
-    "cli/test_terminal.py",
-    "server/mcp/test_process.py",
-    "models/test_contract.py",
-    "cli/test_approve.py",
-    "models/test_weights_download.py",
+    "server/test_launch.py",
+    "models/test_llama_sampling.py",
+    "models/test_llama_template.py",
     "programs/test_schema_check.py",
-    "cli/test_hygiene.py",
-    "server/test_http.py",
 )
-"""Files of tests that take seven seconds and more, the longest first."""
+"""Files of tests that take five seconds of a processor and more, or wait long: the longest first."""
 
 
 def pytest_configure() -> None:
