@@ -22,11 +22,18 @@ import conductor_cli
 from conductor_cli.core.chat import Chunk, Message, Request, Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.adapter import Llama
-from conductor_cli.models.llama.bindings import RANGE, CancelToken, is_supported, set_environment
+from conductor_cli.models.llama.bindings import (
+    RANGE,
+    CancelToken,
+    built_wheel_command,
+    is_supported,
+    set_environment,
+)
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.kv_cache import KVCache
 from conductor_cli.models.llama.loading import LlamaOptions
 from conductor_cli.models.llama.prompt import PromptPiece
+from conductor_cli.system import installation
 from conductor_cli.system.hardware import idle_cores
 from tests.models.kit import CHART, chunks_of, text, thinking, together, used
 from tests.models.kit import play as played
@@ -452,6 +459,24 @@ def test_what_a_model_file_cannot_take_is_refused_by_name(tiny: Path) -> None:
 )
 def test_the_supported_versions_are_known(version: str, fits: bool) -> None:
     assert is_supported(version) is fits
+
+
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [
+        ("uv-receipt.toml", 'uv tool install "conductor-llm[eval,local]" --index https://'),
+        ("pipx_metadata.json", f'pipx inject conductor-llm "{RANGE}" --pip-args="'),
+        ("pyvenv.cfg", f"{sys.executable} -m pip install --prefer-binary --extra-index-url "),
+    ],
+)
+def test_the_command_that_adds_llama_cpp_keeps_the_extras_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, command: str
+) -> None:
+    """`uv tool install` replaces what is there, so that its command names every extra."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(installation, "installed_extras", lambda: ("eval",))
+    (tmp_path / file).touch()
+    assert built_wheel_command().startswith(command)
 
 
 def test_what_pyproject_asks_for_begins_where_the_range_does() -> None:

@@ -34,7 +34,7 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
 from conductor_cli.models.addresses import base_url_of
 from conductor_cli.models.command.process import installed_agents
-from conductor_cli.models.llama.bindings import INSTALL_BUILT, is_installed
+from conductor_cli.models.llama.bindings import built_wheel_command, is_installed
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.prices import with_prices
 from conductor_cli.models.recipients import costs_nothing, is_local, recipient_of
@@ -95,7 +95,8 @@ class Findings:
             "memory": f"{format_size(self.memory.total)}, {format_size(self.memory.available)} free"
         }
         if not self.llama:
-            lines["llama.cpp"] = f"not installed; models on this machine need it: {INSTALL_BUILT}"
+            command = built_wheel_command()
+            lines["llama.cpp"] = f"not installed; models on this machine need it: {command}"
         lines["GPU"] = ", ".join(gpu.name for gpu in self.gpus) or "none"
         lines["disk"] = f"{format_size(self.free)} free for models in {self.downloads}"
         lines["keyring"] = self.keyring or "none that works"

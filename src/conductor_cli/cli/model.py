@@ -70,7 +70,7 @@ def describe_pull(model: RegistryModel) -> list[str]:
 
     Size, licence, where from and where to, and the memory beside what the machine has.
     """
-    from conductor_cli.models.llama.bindings import INSTALL_BUILT, is_installed
+    from conductor_cli.models.llama.bindings import built_wheel_command, is_installed
     from conductor_cli.models.weights.download import missing_bytes
     from conductor_cli.models.weights.huggingface import cache_directory, shown_endpoint
     from conductor_cli.system import disk
@@ -87,7 +87,8 @@ def describe_pull(model: RegistryModel) -> list[str]:
         f"from {model.repo} at {model.revision[:12]}, to {directory}, {free} free",
     ]
     if not is_installed():
-        lines.append(f"it cannot be used yet, because llama.cpp is not installed: {INSTALL_BUILT}")
+        command = built_wheel_command()
+        lines.append(f"it cannot be used yet, because llama.cpp is not installed: {command}")
     if not model.listed:
         line = f"file {model.parts[0].file}"
         if len(model.parts) > 1:

@@ -32,25 +32,6 @@ RANGE: Final = f"llama-cpp-python>={'.'.join(map(str, OLDEST))},<{'.'.join(map(s
 
 _INSTALL: Final = f"install it: python -m pip install --force-reinstall '{RANGE}'"
 
-
-def _install_built() -> str:
-    index = "https://abetlen.github.io/llama-cpp-python/whl/cpu"
-    if sys.platform == "darwin":
-        index = "https://abetlen.github.io/llama-cpp-python/whl/metal"
-    if Path(sys.prefix, "uv-receipt.toml").exists():
-        return f'uv tool install "conductor-llm[local]" --index {index}'
-    if Path(sys.prefix, "pipx_metadata.json").exists():
-        return (
-            f'pipx inject conductor-llm "{RANGE}" --pip-args="--prefer-binary '
-            "--extra-index-url "
-            f'{index}"'
-        )
-    return f'{sys.executable} -m pip install --prefer-binary --extra-index-url {index} "{RANGE}"'
-
-
-# The command that adds it to this installation without a compiler
-INSTALL_BUILT: Final = _install_built()
-
 _ERROR: Final = 4
 _CONTINUED: Final = 5  # llama.cpp's levels of a line in the log: an error; more of the line before
 _LOADING = threading.Lock()
@@ -82,6 +63,24 @@ def load_bindings() -> Any:  # noqa: ANN401 - a module of C functions
 def is_installed() -> bool:
     """Return whether llama-cpp-python is installed. Nothing is imported."""
     return find_spec("llama_cpp") is not None
+
+
+def built_wheel_command() -> str:
+    """Return the command that adds llama.cpp to this installation without a compiler.
+
+    It keeps the extras that are installed already.
+    """
+    from conductor_cli.system.installation import extra_command  # reads all packages
+
+    index = "https://abetlen.github.io/llama-cpp-python/whl/cpu"
+    if sys.platform == "darwin":
+        index = "https://abetlen.github.io/llama-cpp-python/whl/metal"
+    if Path(sys.prefix, "uv-receipt.toml").exists():
+        return f"{extra_command('local')} --index {index}"
+    if Path(sys.prefix, "pipx_metadata.json").exists():
+        pip_options = f"--prefer-binary --extra-index-url {index}"
+        return f'pipx inject conductor-llm "{RANGE}" --pip-args="{pip_options}"'
+    return f'{sys.executable} -m pip install --prefer-binary --extra-index-url {index} "{RANGE}"'
 
 
 def is_supported(version: str) -> bool:
@@ -167,7 +166,7 @@ def _import() -> tuple[Any, Any]:
     try:
         import llama_cpp
     except ModuleNotFoundError as error:
-        hint = f"models on this machine need it: {INSTALL_BUILT}"
+        hint = f"models on this machine need it: {built_wheel_command()}"
         raise ModelError("file", "llama.cpp is not installed", hint=hint) from error
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         # The last: a library without a function
