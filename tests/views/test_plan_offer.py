@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from decimal import Decimal
 
@@ -9,7 +10,7 @@ import pytest
 
 from conductor_cli.core.disclosures import Disclosure
 from conductor_cli.core.plan import SELF, Plan, Step
-from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.usage import Price
@@ -111,6 +112,47 @@ def test_the_totals_show_estimate_and_limits() -> None:
     assert "limits: at most $0.2500, 90 s" in text
 
 
+def test_an_estimate_has_the_usual_amount_beside_the_most() -> None:
+    """Replies are usually as long as before; where nothing is known, a length is assumed, and told."""
+    steps = (
+        Step(worker="paid", subtask="Find it."),
+        Step(worker="paid", access=(1,), subtask="Go."),
+    )
+    worker = Worker(name="paid", kind="openai", price=Price(input=Decimal(1), output=Decimal(2)))
+    offer = replace(OFFER, plan=Plan(steps=steps), pool=Pool(workers=(worker,)))
+    assumed = text_of(plan_lines(offer, Screen(width=200)))
+    assert "for paid a usual reply of 500 tokens is assumed" in assumed
+    profile = replace(offer.profile, usual_replies=lambda: {"paid": 40})
+    known = text_of(plan_lines(replace(offer, profile=profile), Screen(width=200)))
+    assert "assumed" not in known
+    pattern = (
+        r"estimate: 2 calls, usually ([\d,]+) tokens, at most [\d,]+; usually \$[\d.]+, at most"
+    )
+    [assumed_tokens] = re.findall(pattern, assumed)
+    [known_tokens] = re.findall(pattern, known)
+    # Two replies, of which the second worker reads the first one too
+    assert int(assumed_tokens.replace(",", "")) - int(known_tokens) == 3 * (500 - 40)
+
+
+def test_a_plan_says_what_one_call_of_the_best_worker_would_take() -> None:
+    """That is the worker with the best card; a plan of one step is not compared."""
+    small = Worker(name="small", kind="openai", price=Price(input=Decimal(1), output=Decimal(1)))
+    best = replace(small, name="best", card=Card(strengths={"logic": 0.9}))
+    steps = (
+        Step(worker="small", subtask="Find it."),
+        Step(worker="best", access=(1,), subtask="Go."),
+    )
+    offer = replace(OFFER, plan=Plan(steps=steps), pool=Pool(workers=(small, best)))
+    text = text_of(plan_lines(offer, Screen(width=200)))
+    assert re.search(
+        r"^one call of best alone: usually [\d,]+ tokens, \$[\d.]+; the plan adds 1 call and \$",
+        text,
+        re.MULTILINE,
+    )
+    single = replace(offer, plan=Plan(steps=steps[:1]))
+    assert "alone" not in text_of(plan_lines(single, Screen(width=200)))
+
+
 def test_files_that_the_policy_keeps_from_a_worker_are_neither_read_nor_paid() -> None:
     whole = Question(text="How many?", files=(File(name="a.txt", text="long " * 4000),))
     offer = replace(
@@ -120,7 +162,7 @@ def test_files_that_the_policy_keeps_from_a_worker_are_neither_read_nor_paid() -
     )
     lines = text_of(plan_lines(offer, Screen(width=200))).splitlines()
     assert "this machine, reads question and files only, $0.00" in lines[2]
-    assert "openai, reads the question only, not the files, $0.00" in lines[5]
+    assert "openai, reads the question only, not the files, usually $0.00" in lines[5]
     shown = replace(offer, question_for=lambda _: whole)
     assert plan_lines(shown, Screen(width=200))[5] != plan_lines(offer, Screen(width=200))[5]
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC
+from datetime import UTC, timedelta
+from functools import cache, partial
 from typing import Final
 
 from conductor_cli.app.keys import open_key_store
@@ -29,6 +31,7 @@ from conductor_cli.app.worker_tools import TOOLS_SETTING, open_tools, pool_with_
 from conductor_cli.config.settings import Settings
 from conductor_cli.config.tables import ConfiguredProvider
 from conductor_cli.core.errors import (
+    ConductorError,
     ConductorUnusable,
     ConfigError,
     Failure,
@@ -57,6 +60,10 @@ from conductor_cli.state.opening import open_state
 from conductor_cli.state.spending import FILE, local_now
 from conductor_cli.state.stored_run import SEPARATOR, RunQuery
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
+
+# What a usual reply is taken from: the calls of so many days, and not of fewer calls
+USUAL_DAYS: Final = 30
+MIN_USUAL_CALLS: Final = 5
 
 
 class LoadedModels:
@@ -400,6 +407,7 @@ async def _build_team(
     """Return planner and workers as a team that plans as the settings say."""
     profile = await resolve_profile(settings, opened_planner.model)
     worker_profile = WorkerProfile(
+        usual_replies=cache(partial(read_usual_replies, settings)),
         fits_files=settings["attachments.fit"],
         reads_directories=settings["attachments.tools"] and settings[TOOLS_SETTING] != "none",
     )
@@ -441,6 +449,27 @@ def _name_planner(planner: Worker, settings: Settings) -> str:
     if planner != rehearsal_conductor():
         guide = read_guided(settings).name
     return describe_planning_model(planner, open_model_store(settings)) + guide
+
+
+def read_usual_replies(settings: Settings) -> Mapping[str, int]:
+    """Return the tokens of a usual reply of each worker, by its name.
+
+    That is the mean over its calls of the last `USUAL_DAYS` days, where the record has enough.
+    """
+    if settings.rehearsal:
+        return {}
+    written: dict[str, int] = {}
+    calls: dict[str, int] = {}
+    first_day = local_now().date() - timedelta(days=USUAL_DAYS)
+    with suppress(ConductorError, OSError):  # an estimate is not worth an error
+        for row in open_state(settings.paths).read_spent(first_day):
+            written[row.worker] = written.get(row.worker, 0) + row.usage.tokens_out
+            calls[row.worker] = calls.get(row.worker, 0) + row.usage.calls - row.open
+    return {
+        worker: round(tokens / calls[worker])
+        for worker, tokens in written.items()
+        if calls[worker] >= MIN_USUAL_CALLS
+    }
 
 
 def find_lost_calls(settings: Settings, *, newest_only: bool = False) -> str:

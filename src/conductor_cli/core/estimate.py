@@ -17,7 +17,7 @@ from conductor_cli.core.chat import MediaKind, Message
 from conductor_cli.core.media import attachment_tokens
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.profile import WorkerProfile
+from conductor_cli.core.profile import USUAL_REPLY_TOKENS, WorkerProfile
 from conductor_cli.core.question import Question, question_text
 from conductor_cli.core.reading import outline_for, passage_room, reading_of, room_for_text
 from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price, Usage, with_cost
@@ -31,11 +31,16 @@ PLAN_TOKENS: Final = (60, 300)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanEstimate:
-    """From the least to the most: tokens over all calls, and dollars over those with a price."""
+    """From the least to the most: tokens over all calls, and dollars over those with a price.
+
+    The usual amounts are those of replies that are as long as usual.
+    """
 
     calls: int = 0
     tokens: tuple[int, int] = (0, 0)
     cost: tuple[Decimal, Decimal] = (Decimal(0), Decimal(0))
+    usual_tokens: int = 0
+    usual_cost: Decimal = Decimal(0)
     unpriced: int = 0
 
     def __add__(self, other: PlanEstimate) -> PlanEstimate:
@@ -43,6 +48,8 @@ class PlanEstimate:
             calls=self.calls + other.calls,
             tokens=(self.tokens[0] + other.tokens[0], self.tokens[1] + other.tokens[1]),
             cost=(self.cost[0] + other.cost[0], self.cost[1] + other.cost[1]),
+            usual_tokens=self.usual_tokens + other.usual_tokens,
+            usual_cost=self.usual_cost + other.usual_cost,
             unpriced=self.unpriced + other.unpriced,
         )
 
@@ -81,23 +88,31 @@ def estimate_steps(
     # Without the workers' tokenizers, lengths are all there is to go by.
     workers = [_planned_worker(step, pool) for step in plan.steps]
     answers = [_longest_answer(worker, profile) for worker in workers]
+    usual_answers = [_usual_answer(worker, profile) for worker in workers]
     estimates = []
-    for step, worker, longest in zip(plan.steps, workers, answers, strict=True):
+    for step, worker, longest, usual in zip(
+        plan.steps, workers, answers, usual_answers, strict=True
+    ):
         fixed = _tokens_around(question_for(step.worker), step, worker, profile)
         read_answers = [answers[number - 1] for number in step.access]
         low_in = fixed + sum(min(SHORT_ANSWER, most) for most in read_answers)
+        usual_in = fixed + sum(usual_answers[number - 1] for number in step.access)
         high_in = fixed + sum(read_answers)
         short = min(SHORT_ANSWER, longest)
         low_cost = Decimal(0)
+        usual_cost = Decimal(0)
         high_cost = Decimal(0)
         price = worker.price if worker else None
         if price is not None:
             low_cost = _cost(low_in, short, price)
+            usual_cost = _cost(usual_in, usual, price)
             high_cost = price.most(high_in, longest)
         estimate = PlanEstimate(
             calls=1,
             tokens=(low_in + short, high_in + longest),
             cost=(low_cost, high_cost),
+            usual_tokens=usual_in + usual,
+            usual_cost=usual_cost,
             unpriced=int(price is None),
         )
         estimates.append(estimate)
@@ -116,6 +131,13 @@ def _longest_answer(worker: Worker | None, profile: WorkerProfile) -> int:
     if worker is None:
         return profile.max_tokens
     return profile.reply_tokens(worker)
+
+
+def _usual_answer(worker: Worker | None, profile: WorkerProfile) -> int:
+    """The tokens of a usual answer of a worker; of the planner, those of a page."""
+    if worker is None:
+        return min(USUAL_REPLY_TOKENS, profile.max_tokens)
+    return profile.usual_tokens(worker)
 
 
 def _tokens_around(
@@ -146,17 +168,22 @@ def _tokens_around(
 def estimate_planning(planner: PlannerCost, times: int = 1) -> PlanEstimate:
     """Return the range for what the planner itself uses: one short plan, or `times` long ones."""
     (short, long) = PLAN_TOKENS
+    usual = (short + long) // 2
     low_cost = Decimal(0)
+    usual_cost = Decimal(0)
     high_cost = Decimal(0)
     unpriced = times
     if planner.price is not None:
         low_cost = _cost(planner.read, short, planner.price)
+        usual_cost = _cost(planner.read, usual, planner.price)
         high_cost = times * planner.price.most(planner.read, long)
         unpriced = 0
     return PlanEstimate(
         calls=times,
         tokens=(planner.read + short, times * (planner.read + long)),
         cost=(low_cost, high_cost),
+        usual_tokens=planner.read + usual,
+        usual_cost=usual_cost,
         unpriced=unpriced,
     )
 

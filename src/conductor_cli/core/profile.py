@@ -174,6 +174,9 @@ what coding programs ask for.
 """
 
 
+USUAL_REPLY_TOKENS: Final = 500  # Of a worker that was not asked before: about a page
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerProfile:
     """How workers are prompted."""
@@ -197,6 +200,14 @@ class WorkerProfile:
     operands: FindOperands | None = None
     # What a worker writes that cannot do its step: a run that ends with it has no answer
     refusal: str = ""
+
+    usual_replies: Callable[[], Mapping[str, int]] = dict
+    """Returns the tokens of a usual reply of the workers that were asked before, by their names."""
+
+    def usual_tokens(self, worker: Worker) -> int:
+        """Return the tokens of a usual reply: as before, else as of a page of text."""
+        usual = self.usual_replies().get(worker.name, USUAL_REPLY_TOKENS)
+        return min(usual, self.reply_tokens(worker))
 
     def reply_tokens(self, worker: Worker) -> int:
         """Return the most tokens of a reply: as set, else as many as its model writes."""

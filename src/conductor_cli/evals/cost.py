@@ -45,6 +45,9 @@ class CostEstimate:
         cost = format_money(low)
         if low != high:
             cost = f"{cost} to {format_money(high)}"
+        usual = (self.low.usual_cost + self.high.usual_cost) / 2
+        if low != high and usual:
+            cost = f"usually about {format_money(usual)}, from {cost}"
         if self.high.unpriced:
             sum_of_others = "unknown"
             if high:
@@ -126,6 +129,8 @@ def scale_ranges(
             calls=round(total.calls * factor),
             tokens=(round(low * factor), round(high * factor)),
             cost=(least * Decimal(factor), most * Decimal(factor)),
+            usual_tokens=round(total.usual_tokens * factor),
+            usual_cost=total.usual_cost * Decimal(factor),
             unpriced=round(total.unpriced * factor),
         )
 

@@ -14,12 +14,14 @@ from conductor_cli.core.estimate import ZERO, PlanEstimate, estimate_steps
 from conductor_cli.core.formatting import format_count, format_duration, format_list, format_money
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Limits, Pool
-from conductor_cli.core.profile import WorkerProfile
+from conductor_cli.core.profile import USUAL_REPLY_TOKENS, WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import tool_selector
 from conductor_cli.views.run_text import describe_access, short_name
 from conductor_cli.views.text_layout import BLANK, Line, Screen
+
+MIN_STEPS_TO_COMPARE: Final = 2  # A plan of fewer steps is one call itself
 
 INDENT: Final = "    "  # Stands before a subtask, under its worker's name
 
@@ -55,10 +57,12 @@ def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
             open_steps += estimate
         uses_tools = uses_tools or bool(_tools_of(step, offer))
         lines += _step_lines(number, step, estimate, offer, screen)
+    estimate = _describe_estimate(open_steps, _unmeasured_workers(offer), uses_tools=uses_tools)
     lines.append(BLANK)
-    lines += _wrapped(
-        _describe_estimate(open_steps, uses_tools=uses_tools), screen.width, "plain", screen
-    )
+    lines += _wrapped(estimate, screen.width, "plain", screen)
+    alone = _describe_single_call(offer, open_steps)
+    if alone and not offer.done:
+        lines += _wrapped(alone, screen.width, "plain", screen)
     lines += _wrapped(_describe_limits(offer.limits), screen.width, "plain", screen)
     return lines
 
@@ -103,14 +107,55 @@ def _describe_reads(step: Step, offer: PlanOffer) -> str:
     return "reads the question only, not the files"
 
 
-def _describe_estimate(expected: PlanEstimate, *, uses_tools: bool) -> str:
-    low, high = expected.tokens
-    tokens = f"{low:,} to {high:,}" if low < high else f"{low:,}"
+def _unmeasured_workers(offer: PlanOffer) -> list[str]:
+    """Return the workers of open steps whose usual replies are not known from earlier calls."""
+    measured = offer.profile.usual_replies()
+    names: list[str] = []
+    for number, step in enumerate(offer.plan.steps, start=1):
+        is_open = number not in offer.done and step.worker != SELF
+        if is_open and step.worker not in measured:
+            names.append(step.worker)
+    return list(dict.fromkeys(names))
+
+
+def _describe_estimate(
+    expected: PlanEstimate, unmeasured: Sequence[str], *, uses_tools: bool
+) -> str:
     calls = format_count(expected.calls, "call")
-    text = f"estimate: {calls}, {tokens} tokens, {_describe_cost(expected)}"
+    text = f"estimate: {calls}, usually {expected.usual_tokens:,} tokens"
+    most = expected.tokens[1]
+    if most > expected.usual_tokens:
+        text += f", at most {most:,}"
+    text += f"; {_describe_cost(expected)}"
+    if unmeasured:
+        names = format_list([one_line(name) for name in unmeasured])
+        text += f"; for {names} a usual reply of {USUAL_REPLY_TOKENS} tokens is assumed"
     if uses_tools:
         text += "; a step with tools calls its worker again after each use, which is not counted"
     return text
+
+
+def _describe_single_call(offer: PlanOffer, planned: PlanEstimate) -> str:
+    """Return what one call of the best worker would usually take, and what the plan adds to it.
+
+    Empty for a plan of one step, and where no worker is left but the planner.
+    """
+    workers = tuple(worker for worker in offer.pool if worker.kind != SELF)
+    if len(offer.plan.steps) < MIN_STEPS_TO_COMPARE or not workers:
+        return ""
+    best = Pool(workers=workers).best()
+    plan = Plan(steps=(Step(worker=best.name, subtask=""),))
+    (alone,) = estimate_steps(offer.question_for, plan, offer.pool, offer.profile)
+    text = f"one call of {one_line(best.name)} alone: usually {alone.usual_tokens:,} tokens"
+    more_calls = format_count(planned.calls - alone.calls, "call")
+    if alone.unpriced or planned.unpriced:
+        more_tokens = planned.usual_tokens - alone.usual_tokens
+        return f"{text}; the plan adds {more_calls} and {more_tokens:,} tokens"
+    text += f", {format_money(alone.usual_cost)}"
+    more_cost = planned.usual_cost - alone.usual_cost
+    if more_cost < 0:
+        return f"{text}; the plan adds {more_calls} and costs {format_money(-more_cost)} less"
+    return f"{text}; the plan adds {more_calls} and {format_money(more_cost)}"
 
 
 def _describe_limits(limits: Limits) -> str:
@@ -129,15 +174,16 @@ def _describe_limits(limits: Limits) -> str:
 
 
 def _describe_cost(expected: PlanEstimate) -> str:
-    """Return `$0.0010 to $0.0200`. An unknown price never reads as $0."""
+    """Return `usually $0.0031, at most $0.0200`. An unknown price never reads as $0."""
     if not expected.calls:
         return "$0.00"
     if expected.calls == expected.unpriced:
         return "no price known"
-    low, high = expected.cost
-    cost = format_money(low)
-    if low != high:
-        cost += f" to {format_money(high)}"
+    usual = format_money(expected.usual_cost)
+    most = format_money(expected.cost[1])
+    cost = usual
+    if usual != most:
+        cost = f"usually {usual}, at most {most}"
     if expected.unpriced:
         cost += f" and {format_count(expected.unpriced, 'call')} without a known price"
     return cost
