@@ -268,11 +268,20 @@ def test_another_model_plans_from_the_next_question_on(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage.models["beta"] = says(ONE)
-    talk("/conductor beta", "/tools", "Why?", "/conductor -", "Why not?")
+    talk("/planner beta", "/tools", "Why?", "/planner -", "Why not?")
     assert [seen.json["model"] for seen in stage.posts] == ["beta", "alpha", "planner", "alpha"]
     said = capsys.readouterr().err
     assert "beta plans" in said
     assert "there are no tools" in said
+
+
+def test_an_earlier_name_of_a_command_works_and_says_the_present_one(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk("/conductor beta", "Why?")
+    assert not stage.asked("planner")
+    told = "/conductor is called /planner now; the earlier name works on"
+    assert told in capsys.readouterr().err
 
 
 def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
@@ -311,7 +320,7 @@ def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
         ("/attach nowhere.txt", "cannot be read"),
         ("/limits cost 1", "the cost limit cannot be enforced"),
         ("/detach", "no file is attached"),
-        ("/conductor nowhere/model", "nowhere/model"),
+        ("/planner nowhere/model", "nowhere/model"),
         ("/tools nothing", "no tool server is named 'nothing'"),
         ("/name two words", "is no name for a conversation"),
         ("/copy", "there is no answer to copy yet"),

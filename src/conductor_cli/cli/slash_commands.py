@@ -97,6 +97,9 @@ DROPPED: Final = {
 }
 """Commands of the release before, and what to use instead."""
 
+RENAMED: Final = {"conductor": "planner"}
+"""Earlier names of commands, which work on."""
+
 LIMITS: Final = tuple(
     item for item in SETTINGS if item.name.startswith("limits.") and not item.name.endswith("_day")
 )
@@ -116,6 +119,9 @@ def find_command(line: str) -> tuple[SlashCommand, str] | None:
     # A bare slash is looked up as a command too, so that its error lists what there is.
     if not line.startswith("/") or not (name.isalpha() or not name):
         return None
+    if name in RENAMED:
+        out.print_notice(f"/{name} is called /{RENAMED[name]} now; the earlier name works on")
+        name = RENAMED[name]
     if name not in COMMANDS:
         raise UsageError(f"unknown command /{name}", hint=_hint_for(name))
     return COMMANDS[name], rest.strip()
@@ -297,12 +303,12 @@ async def _tools(chat: ChatSession, rest: str) -> None:
         out.print_notice("there are no tools; to add some: conductor tools add NAME")
 
 
-async def _conductor(chat: ChatSession, rest: str) -> None:
+async def _planner(chat: ChatSession, rest: str) -> None:
     if chat.rehearsal:
         raise UsageError(
             "the demo models plan by themselves", hint="without --demo any model can plan"
         )
-    _check_planned(chat, "conductor")
+    _check_planned(chat, "planner")
     if rest == "-":
         await chat.change({"conductor.model": None})
     elif rest:
@@ -492,10 +498,10 @@ COMMANDS: Final = {
             offers=(lambda chat: [*chat.choosable_workers().items(), ("-", "plan again")],),
         ),
         SlashCommand(
-            name="conductor",
+            name="planner",
             takes="[MODEL|-]",
             help="show or set the model that plans",
-            act=_conductor,
+            act=_planner,
             offers=(_offer_planners,),
         ),
         SlashCommand(
