@@ -279,3 +279,18 @@ def test_an_earlier_name_after_two_dashes_is_a_part_of_the_question(stage: Stage
     done = stage.ok("ask", "--", "what was", "--conductor")
     assert done.err == ""
     assert "what was --conductor" in stage.asked("alpha")[0].body.decode()
+
+
+def test_the_first_help_has_five_groups_and_names_the_rest(stage: Stage) -> None:
+    shown = stage.inside("--help").out
+    headings = [line for line in shown.splitlines() if line.endswith(":") and line[0] != " "]
+    assert headings[1:] == [
+        "Everyday:",
+        "Setup:",
+        "Models, workers and keys:",
+        "Records:",
+        "Advanced:",
+        "More:",
+    ]
+    assert "  completions, state, train" in shown
+    assert stage.inside("train", "--help").code == 0

@@ -615,3 +615,17 @@ def test_adding_a_worker_stores_the_context_that_its_server_gives_it(stage: Stag
         assert stage.own_settings["workers"]["new"]["context"] == 8192
         stage.ok("workers", "add", "new", "-m", "gamma")
         assert "context" not in stage.own_settings["workers"]["new"]
+
+
+def test_settings_of_a_worker_are_changed_by_key_and_value(stage: Stage) -> None:
+    added = ("workers", "add", "own", "-k", "openai-compatible", "--base-url", stage.url)
+    stage.ok(*added, "-m", "alpha")
+    done = stage.ok("workers", "set", "own", "model=beta", "price=1,2", "temperature=0.2")
+    assert done.out.startswith("changed own: ")
+    table = stage.own_settings["workers"]["own"]
+    assert (table["model"], table["temperature"]) == ("beta", 0.2)
+    stage.ok("workers", "set", "own", "temperature=")
+    assert "temperature" not in stage.own_settings["workers"]["own"]
+    stage.fails(2, "workers", "set", "onw", "model=beta", told="did you mean own?")
+    stage.fails(2, "workers", "set", "own", "model", told="workers set takes KEY=VALUE")
+    stage.fails(2, "workers", "set", "own")

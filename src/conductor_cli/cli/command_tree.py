@@ -13,7 +13,7 @@ from conductor_cli import __version__
 from conductor_cli.cli.chat_banner import is_interactive
 from conductor_cli.cli.options import GlobalOptions, option
 from conductor_cli.cli.output import print_notice
-from conductor_cli.cli.typer_classes import CommandGroup, CommandTable, help_width
+from conductor_cli.cli.typer_classes import MORE, CommandGroup, CommandTable, help_width
 from conductor_cli.core.errors import UsageError
 
 COMMANDS: Final[CommandTable] = {
@@ -29,39 +29,34 @@ COMMANDS: Final[CommandTable] = {
         ),
     },
     "Setup": {
-        "try": (
-            "conductor_cli.cli.try_command:try_command",
-            "Find out on a few questions whether a plan pays.",
-        ),
         "setup": ("conductor_cli.cli.setup:setup_command", "Set up what is missing, step by step."),
         "doctor": (
             "conductor_cli.cli.doctor:doctor_command",
             "Check the installation, the model and every worker.",
         ),
         "config": ("conductor_cli.cli.config:app", "Show and change settings."),
-        "completions": (
-            "conductor_cli.cli.completions:completions_command",
-            "Print the completion script of a shell.",
-        ),
     },
     "Models, workers and keys": {
         "model": ("conductor_cli.cli.model:app", "Download and choose the model that plans."),
-        "workers": ("conductor_cli.cli.workers:app", "List, add and test the models that answer."),
+        "workers": (
+            "conductor_cli.cli.workers:app",
+            "List, add, change and test the models that answer.",
+        ),
         "tools": ("conductor_cli.cli.tools:app", "Add and test tools that workers may call (MCP)."),
         "keys": ("conductor_cli.cli.keys:app", "Store and check the API keys of providers."),
     },
     "Records": {
         "trace": ("conductor_cli.cli.trace:app", "List, show, replay, rate and rerun stored runs."),
-        "state": (
-            "conductor_cli.cli.state:state_command",
-            "Check, move and migrate a shared database.",
-        ),
         "cost": (
             "conductor_cli.cli.cost:cost_command",
             "Show what was spent, by day, provider and worker.",
         ),
     },
     "Advanced": {
+        "try": (
+            "conductor_cli.cli.try_command:try_command",
+            "Find out on a few questions whether a plan pays.",
+        ),
         "eval": (
             "conductor_cli.cli.eval:eval_command",
             "Compare ways of using the workers on the same cases.",
@@ -85,6 +80,16 @@ COMMANDS: Final[CommandTable] = {
         "acp": (
             "conductor_cli.cli.serve:acp_command",
             "Be the agent of an editor: Zed, JetBrains, Neovim (ACP).",
+        ),
+    },
+    MORE: {
+        "completions": (
+            "conductor_cli.cli.completions:completions_command",
+            "Print the completion script of a shell.",
+        ),
+        "state": (
+            "conductor_cli.cli.state:state_command",
+            "Check, move and migrate a shared database.",
         ),
         "train": (
             "conductor_cli.cli.train:train_command",
@@ -127,8 +132,8 @@ app = typer.Typer(
     name="conductor",
     cls=RootGroup,
     help="Plan, run and show how a team of models answers a question.\n\n"
-    "conductor COMMAND --help explains a command. All options below but --version may also follow "
-    "it.",
+    'conductor "…" asks a question. conductor COMMAND --help explains a command. '
+    "All options below but --version may also follow it.",
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration or policy, 4 key, 5 planner, 6 "
     "limit, "
     "7 partial answer, 8 no worker reachable, 130 cancelled (Ctrl-C), 143 terminated.",

@@ -92,6 +92,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
             "Add a program of your own, in a sandbox",
             "conductor workers add p --kind command --sandbox -- ./p",
         ),
+        ("Change a worker", "conductor workers set fast price=1.25,10 context=200000"),
         ("See which models a key offers, and at what price", "conductor workers models openai"),
     ),
     "tools": (

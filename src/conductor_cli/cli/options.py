@@ -412,7 +412,9 @@ def split_names(texts: Names) -> Names:
     return [name.strip() for name in ",".join(texts).split(",")]
 
 
-def parse_assignments(texts: Sequence[str] | None, lists: Collection[str] = ()) -> dict[str, Any]:
+def parse_assignments(
+    texts: Sequence[str] | None, lists: Collection[str] = (), *, option: str = "--set"
+) -> dict[str, Any]:
     """Return the settings of `--set KEY=VALUE` by name; None removes one.
 
     Those in `lists` are lists, which add up where one is given twice. Raises `UsageError`, also
@@ -423,14 +425,14 @@ def parse_assignments(texts: Sequence[str] | None, lists: Collection[str] = ()) 
         key, equals, value = map(str.strip, text.partition("="))
         if not key or not equals:
             raise UsageError(
-                f"--set takes KEY=VALUE, not {text!r:.40}",
-                hint="for example: --set temperature=0.2",
+                f"{option} takes KEY=VALUE, not {text!r:.40}",
+                hint="for example: temperature=0.2",
             )
         name = key.replace("-", "_")
         typed: Any = _typed_value(value)
         if name in lists and value:
             typed = split_names([value])
-        add_assignment(assigned, name, typed, f"--set {key}")
+        add_assignment(assigned, name, typed, f"{option} {key}")
     return assigned
 
 

@@ -41,6 +41,9 @@ help.
 The attribute is a function with Typer's annotations, or a `typer.Typer` with commands of its own.
 """
 
+MORE: Final = "More"
+"""The heading of commands that a first reader does not need: the help only names them."""
+
 MIN_OPTIONS_FOR_HEADINGS: Final = 14
 """From so many on, options are shown under headings. Fewer are read faster as one list."""
 
@@ -129,6 +132,9 @@ class CommandGroup(TyperGroup):
             if not below.hidden:
                 heading = getattr(below, "rich_help_panel", None) or "Commands"
                 sections.setdefault(heading, []).append((name, below.get_short_help_str(1000)))
+        if MORE in sections:
+            names = ", ".join(name for name, _ in sections[MORE])
+            sections[MORE] = [(names, "Each has its own --help.")]
         write_sections(sections, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""`conductor workers`: list, models, show, add, rm, test, calibrate."""
+"""`conductor workers`: list, models, show, add, set, rm, test, calibrate."""
 
 from __future__ import annotations
 
@@ -280,7 +280,6 @@ def add_worker_command(
     """
     settings = opt.stored_settings(context)
     assigned = _read_assignments(more)
-    unset = [key for key, value in assigned.items() if value is None]
     options = {
         "kind": kind,
         "model": model,
@@ -298,8 +297,42 @@ def add_worker_command(
         address = ollama_address(os.environ)
         if address:
             assigned["base_url"] = address
+    _store_worker(settings, name, assigned, words or ())
+    if address:
+        print_text(
+            f"its address is {address}, from OLLAMA_HOST; to change it: "
+            f"conductor workers add {name} --base-url URL"
+        )
+
+
+@app.command("set", context_settings={"ignore_unknown_options": True})  # a value may be negative
+def set_worker_command(
+    context: typer.Context,
+    name: Name,
+    assignments: Annotated[
+        list[str],
+        opt.argument("KEY=VALUE", "A setting and its value; KEY= removes it; several may stand."),
+    ],
+) -> None:
+    """Change settings of a worker, such as model=NAME, price=1.25,10 or context=200000.
+
+    conductor workers show NAME lists what it has.
+    """
+    settings = opt.stored_settings(context)
+    names = [item.worker.name for item in settings.workers]
+    if name not in names:
+        hint = suggest(name, names, f"to add it: conductor workers add {name} --kind KIND")
+        raise UsageError(f"no worker is named {name!r}", hint=hint)
+    _store_worker(settings, name, _read_assignments(assignments, "workers set"))
+
+
+def _store_worker(
+    settings: Settings, name: str, assigned: dict[str, Any], words: Sequence[str] = ()
+) -> None:
+    """Add a worker, or change one, and print what has changed. Raises `UsageError`."""
+    unset = [key for key, value in assigned.items() if value is None]
     try:
-        changed = workers.store_worker(settings, name, assigned, unset, words=words or ())
+        changed = workers.store_worker(settings, name, assigned, unset, words=words)
     except UsageError as error:
         hint = _with_options(error.hint)
         raise UsageError(_with_options(error.message), hint=hint) from None
@@ -310,17 +343,12 @@ def add_worker_command(
     if context_tokens is not None and "context" not in assigned:
         change += f", whose context is {context_tokens:,} tokens"
     print_text(f"{change}; check it with: conductor workers test {name}")
-    if address:
-        print_text(
-            f"its address is {address}, from OLLAMA_HOST; to change it: "
-            f"conductor workers add {name} --base-url URL"
-        )
 
 
-def _read_assignments(texts: Sequence[str] | None) -> dict[str, Any]:
-    """Return the settings of `--set` in the form that a table of a worker has."""
+def _read_assignments(texts: Sequence[str] | None, option: str = "--set") -> dict[str, Any]:
+    """Return settings such as those of `--set` in the form that a table of a worker has."""
     assigned = opt.parse_assignments(
-        texts, lists=("accepts", "args", "command", "env", "tags", "tools")
+        texts, lists=("accepts", "args", "command", "env", "tags", "tools"), option=option
     )
     for key, value in assigned.items():
         if key == "price" and value:
