@@ -268,6 +268,15 @@ def _name_plain_worker(settings: Settings, text: str) -> str:
     return name
 
 
+def best_worker(settings: Settings) -> str:
+    """Return the name of the worker with the best card, of those that may be asked.
+
+    Raises as `resolve_pool`.
+    """
+    pool, _ = asyncio.run(resolve_pool(settings, None, ()))
+    return pool.best().name
+
+
 def plain_model_of(trace: Trace, settings: Settings) -> str:
     """Return the provider/model that a stored plain call asked, which no settings name.
 

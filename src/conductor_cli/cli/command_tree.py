@@ -22,6 +22,10 @@ COMMANDS: Final[CommandTable] = {
         "chat": ("conductor_cli.cli.chat:chat_command", "Hold a conversation in the terminal."),
         "plan": ("conductor_cli.cli.ask:plan_command", "Plan a question without running the plan."),
         "run": ("conductor_cli.cli.ask:run_command", "Run a plan from a file or from stdin."),
+        "do": (
+            "conductor_cli.cli.do:do_command",
+            "Propose one command for this shell, and run it after your yes.",
+        ),
         "batch": ("conductor_cli.cli.batch:batch_command", "Ask every question of a file."),
         "template": (
             "conductor_cli.cli.template:template_command",

@@ -43,6 +43,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Run one plan for many inputs", "git diff | conductor run review.json -"),
         ("Plan and run in one pipe", 'conductor plan "…" | conductor run - --no-approve'),
     ),
+    "do": (
+        ("Have a command proposed, and decide", 'conductor do "which process uses port 8080"'),
+        ("Ask a certain worker for it", 'conductor do -m fast "count the lines of all .py files"'),
+    ),
     "batch": (
         (
             "Ask each line of a file, for at most 5 dollars",

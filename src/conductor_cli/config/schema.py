@@ -336,6 +336,12 @@ SETTINGS: Final = (
         help="show each plan and wait for approval before any worker is called",
     ),
     Setting(
+        name="policy.no_commands",
+        type="yes-no",
+        default=False,
+        help="conductor do only shows the command that it proposes, and never runs it",
+    ),
+    Setting(
         name="policy.project",
         type="yes-no",
         default=True,

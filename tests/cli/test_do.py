@@ -1,0 +1,71 @@
+"""`conductor do`: a proposed command is shown whole, and runs only after a yes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.cli.do import read_proposal
+from conductor_cli.core.errors import ConductorError
+from tests.cli.stage import Stage, says
+
+terminals = pytest.importorskip("tests.cli.terminals", reason="it needs a terminal")
+
+
+def proposes(stage: Stage, command: str) -> None:
+    stage.models["alpha"] = says(
+        json.dumps({"command": command, "explanation": "It makes a file."})
+    )
+
+
+@pytest.mark.parametrize(("key", "is_run"), [("y", True), ("n", False), ("", False)])
+def test_a_command_runs_only_after_a_yes(
+    stage: Stage, tmp_path: Path, key: str, *, is_run: bool
+) -> None:
+    made = tmp_path / "made"
+    proposes(stage, f"touch {made}")
+    with terminals.terminal(stage, "do", "-m", "alpha", "make a file") as screen:
+        screen.until("Run it? [y/N]")
+        assert f"touch {made}" in screen.scrolled.replace("\n", "")
+        assert "It makes a file." in screen.scrolled
+        assert not made.exists()
+        screen.program.send(f"{key}\r")
+        assert screen.end() == (0 if is_run else 130)
+    assert made.exists() == is_run
+    [request] = stage.posts
+    assert request.json["model"] == "alpha"
+
+
+def test_a_policy_has_commands_only_shown(stage: Stage, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    stage.configure("[policy]\nno_commands = true")
+    proposes(stage, f"touch {made}")
+    with terminals.terminal(stage, "do", "-m", "alpha", "make a file") as screen:
+        screen.until("the command is not run: policy.no_commands is true")
+        assert screen.end() == 3
+    assert not made.exists()
+
+
+def test_without_a_terminal_nobody_is_asked(stage: Stage) -> None:
+    stage.costs_nothing(2, "do", "make a file")
+    stage.fails(2, "do", "make a file", given="y\n", told="needs a terminal")
+    stage.fails(2, "do", "make a file", "--yes", told="there is no option --yes")
+
+
+@pytest.mark.parametrize(
+    "command", ["echo \x1b[8mrm -rf ~\x1b[0m", "echo a\r rm b", "echo \u202eab", "echo\u200b a"]
+)
+def test_a_command_that_a_screen_does_not_show_whole_is_refused(command: str) -> None:
+    answer = json.dumps({"command": command, "explanation": "It is harmless."})
+    with pytest.raises(ConductorError, match="characters that a screen does not show"):
+        read_proposal(answer)
+
+
+def test_an_answer_without_a_command_is_an_error() -> None:
+    for answer in ("no JSON", "[]", "{}", '{"command": "ls"}'):
+        with pytest.raises(ConductorError, match="proposed no command"):
+            read_proposal(answer)
+    with pytest.raises(ConductorError, match="there is no such command: None does it"):
+        read_proposal('{"command": " ", "explanation": "None does it"}')
