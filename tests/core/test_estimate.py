@@ -95,3 +95,9 @@ def test_what_a_server_leaves_out_of_its_usage_is_estimated() -> None:
         "it failed before its first word"
     )
     assert billed_usage(reported, messages, "yes", FREE).tokens_in == 0
+
+
+def test_one_word_of_a_reply_that_broke_off_is_a_token() -> None:
+    price = Price(input=Decimal(0), output=Decimal(1))
+    assert billed_usage(None, (), "be", price).tokens_out == 1
+    assert billed_usage(None, (), "", price).tokens_out == 0

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import chain
+from math import ceil
 from typing import Final
 
 from conductor_cli.core.chat import MediaKind, Message
@@ -230,4 +231,5 @@ def prompt_tokens(messages: Iterable[Message]) -> int:
 
 def _tokens(text: str) -> int:
     # Counted in bytes: scripts other than Latin take more tokens for a character, and more bytes.
-    return int(len(text.encode("utf-8", "replace")) / CHARS_PER_TOKEN)
+    # Rounded up: one word of a reply that broke off is a token, too.
+    return ceil(len(text.encode("utf-8", "replace")) / CHARS_PER_TOKEN)
