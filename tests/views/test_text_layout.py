@@ -141,3 +141,10 @@ def test_tail_reads_only_the_end_of_a_long_line() -> None:
 def test_joined_characters_are_separated(text: str) -> None:
     """Every terminal then agrees on the width."""
     assert not set(Screen().line(text)) & set("\u200d\ufe0f\U0001f3fd")
+
+
+def test_the_indentation_of_code_stays_in_what_is_shown_of_a_reply() -> None:
+    code = "def f():\n    if x:\n\treturn 1\n"
+    assert Screen().head(code, 40, 3) == ["def f():", "    if x:", "    return 1"]
+    assert Screen().tail(code, 40, 2) == ["    if x:", "    return 1"]
+    assert Screen().tail(" " * 50 + "end", 10, 1) == ["     end"], "half of a line at most"

@@ -116,6 +116,12 @@ class Screen:
                 used = text_cells(lines[-1])
         return lines
 
+    def _wrap_indented(self, text: str, width: int) -> list[str]:
+        """As `wrap`, for a line whose indentation says something, as that of code does."""
+        line = text.lstrip("\n").expandtabs(4)
+        depth = min(len(line) - len(line.lstrip(" ")), width // 2)
+        return [" " * depth + row for row in self.wrap(line, width - depth)]
+
     def head(self, text: str, width: int, count: int) -> list[str]:
         """At most the first `count` lines of `text`, each of at most `width` cells.
 
@@ -126,7 +132,7 @@ class Screen:
         for line in read.split("\n"):
             if len(lines) > count:
                 break
-            lines += self.wrap(line, width)
+            lines += self._wrap_indented(line, width)
         is_cut = len(lines) > count or len(read) < len(text.rstrip())
         lines = lines[:count]
         if is_cut and lines:
@@ -171,7 +177,9 @@ class Screen:
             # A line without an end is cut at fixed places, so that it is not wrapped from its
             # beginning each time.
             start = max(text.rfind("\n", 0, end), (end // STRIDE - 1) * STRIDE, 0)
-            lines = self.wrap(text[start:end], width) + lines
+            is_whole_line = start == 0 or text[start] == "\n"
+            wrap = self._wrap_indented if is_whole_line else self.wrap
+            lines = wrap(text[start:end], width) + lines
             end = start
         return lines[-count:]
 
