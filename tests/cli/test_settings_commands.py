@@ -13,12 +13,14 @@ from types import SimpleNamespace
 import pytest
 from typer.core import TyperGroup
 
+from conductor_cli.app import workers
 from conductor_cli.cli.command_tree import COMMANDS
 from conductor_cli.cli.typer_classes import load_command
 from conductor_cli.state.postgres import database
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.spending import SharedSpend
-from tests.cli.stage import SOURCE, Stage, refuses, replies
+from tests.cli.stage import SOURCE, Stage, refuses, replies, says
+from tests.servers import SeenRequest, Wire
 from tests.state.cluster import PASSWORD, Cluster
 from tests.state.conftest import postgres
 from tests.state.test_shared_spend import reserve
@@ -121,6 +123,25 @@ def test_workers_are_tested_with_a_call_each(stage: Stage) -> None:
     assert (done.code, done.json[0]["state"], done.json[0]["error"]["kind"]) == (4, "failed", "key")
     assert stage.inside("workers", "test", "beta").code == 1
     stage.fails(2, "workers", "test", "nobody")
+
+
+@pytest.mark.parametrize("status", [429, 500])
+def test_a_worker_that_is_busy_once_works(
+    stage: Stage, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked once more, as in a run, before its test has failed."""
+    monkeypatch.setattr(workers, "BUSY_SECONDS", 0.01)
+
+    async def busy_once(seen: SeenRequest, wire: Wire) -> None:
+        script = refuses(status) if len(stage.asked("alpha")) == 1 else says("ready")
+        await script(seen, wire)
+
+    stage.models["alpha"] = busy_once
+    stage.ok("workers", "test", "alpha")
+    assert len(stage.asked("alpha")) == 2
+    stage.models["alpha"] = refuses(status)
+    assert stage.inside("workers", "test", "alpha").code != 0
+    assert len(stage.asked("alpha")) == 4
 
 
 def test_a_broken_entry_can_be_removed(stage: Stage) -> None:

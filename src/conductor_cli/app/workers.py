@@ -22,6 +22,7 @@ from conductor_cli.core.errors import (
     ConfigError,
     Failure,
     KeyMissing,
+    ModelError,
     PolicyError,
     UsageError,
     suggest,
@@ -32,6 +33,7 @@ from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price
 from conductor_cli.models.addresses import base_url_of
+from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import StoredKeys, api_key_of, open_model
 from conductor_cli.models.discovery import ListedModel, list_models, served_context
 from conductor_cli.models.key_hints import with_key_hint
@@ -329,6 +331,8 @@ def remove_tables(
 # Tests of workers, for `workers test` and `doctor`: one small question each
 
 TEST_SECONDS: Final = 60.0  # How long a worker under test may take
+BUSY_SECONDS: Final = 1.0  # Before a server that is busy is asked again, if it does not say
+MAX_BUSY_SECONDS: Final = 5.0
 ANSWER_TOKENS: Final = 16  # Tokens of the answer: the least that all providers accept
 
 
@@ -369,6 +373,29 @@ def run_worker_tests(
     return asyncio.run(run_all())
 
 
+async def _first_words_of_two_tries(model: Model, request: Request) -> str:
+    """Return the first words of a reply.
+
+    A server that is busy, or fails by itself, is asked once more, as in a run.
+    """
+    try:
+        return await _first_words(model, request)
+    except ModelError as error:
+        if error.reason not in {"rate", "overloaded"} or not error.retryable:
+            raise
+        await asyncio.sleep(min(error.retry_after or BUSY_SECONDS, MAX_BUSY_SECONDS))
+    return await _first_words(model, request)
+
+
+async def _first_words(model: Model, request: Request) -> str:
+    """Return the beginning of a reply; empty where it has no text."""
+    async with aclosing(model.stream(request)) as chunks:
+        async for chunk in chunks:
+            if chunk.text or chunk.thinking:
+                return " ".join(chunk.text.split())[:40] or "(thinking)"
+    return ""
+
+
 async def run_worker_test(
     worker: Worker, environ: Mapping[str, str], stored: StoredKeys
 ) -> CheckResult:
@@ -394,11 +421,8 @@ async def run_worker_test(
     try:
         model = open_model(worker, environ=environ, stored=stored, secrets=KNOWN_SECRETS)
         try:
-            async with asyncio.timeout(TEST_SECONDS), aclosing(model.stream(request)) as chunks:
-                async for chunk in chunks:
-                    if chunk.text or chunk.thinking:
-                        text = " ".join(chunk.text.split())[:40] or "(thinking)"
-                        break
+            async with asyncio.timeout(TEST_SECONDS):
+                text = await _first_words_of_two_tries(model, request) or text
         finally:
             await model.close()
     except ConductorError as error:
