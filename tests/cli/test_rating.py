@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.app import learning
-from tests.cli.stage import ONE, TWO, Stage, breaks, explained, refuses
+from tests.cli.stage import ONE, THREE, TWO, Stage, breaks, explained, refuses
 from tests.cli.test_chat import talk
 
 CARDS = "card = { strengths = { math = 0.8 } }\nprice = { input = 1, output = 2 }"
@@ -66,6 +66,12 @@ def test_a_rating_changes_the_cards_that_the_planner_reads(carded: Stage) -> Non
     assert before.replace("math 0.80", "math 0.78") == prompt_of_planner(carded)
     assert "math 0.78" in prompt_of_planner(carded)
     assert [seen.json for seen in carded.asked("alpha")] == sent * 2
+
+
+def test_a_worker_of_several_steps_is_named_once_in_a_rating(carded: Stage) -> None:
+    asked(carded, THREE)
+    done = carded.ok("trace", "rate", "last", "good")
+    assert done.out.endswith(" good; credit: alpha 0.67, beta 0.33\n")
 
 
 def test_the_last_rating_of_a_run_counts_and_outlives_its_trace(carded: Stage) -> None:

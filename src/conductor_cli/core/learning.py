@@ -258,10 +258,14 @@ def describe_rating(rating: Rating) -> str:
     rated = f"run {rating.run}"
     if rating.step:
         rated = f"step {rating.step} of run {rating.run}"
-    parts = []
+    weights: dict[tuple[str, bool], float] = {}  # By worker, and whether it speaks for it
     for share in rating.shares:
-        credit = f"{share.worker} {share.weight:.2f}"
-        if share.good != (rating.verdict == "good"):
+        key = (share.worker, share.good)
+        weights[key] = weights.get(key, 0.0) + share.weight
+    parts = []
+    for (worker, is_good), weight in weights.items():
+        credit = f"{worker} {weight:.2f}"
+        if is_good != (rating.verdict == "good"):
             credit += " bad, for a failed attempt"
         parts.append(credit)
     credit = ", ".join(parts) or "no worker had a part in it"
