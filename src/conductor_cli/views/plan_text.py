@@ -57,9 +57,9 @@ def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
             open_steps += estimate
         uses_tools = uses_tools or bool(_tools_of(step, offer))
         lines += _step_lines(number, step, estimate, offer, screen)
-    estimate = _describe_estimate(open_steps, _unmeasured_workers(offer), uses_tools=uses_tools)
+    total = _describe_estimate(open_steps, _unmeasured_workers(offer), uses_tools=uses_tools)
     lines.append(BLANK)
-    lines += _wrapped(estimate, screen.width, "plain", screen)
+    lines += _wrapped(total, screen.width, "plain", screen)
     alone = _describe_single_call(offer, open_steps)
     if alone and not offer.done:
         lines += _wrapped(alone, screen.width, "plain", screen)
