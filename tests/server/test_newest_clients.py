@@ -405,6 +405,17 @@ def test_a_client_whose_request_keeps_failing_is_told_to_stop(stage: Stage) -> N
     assert again.headers.get("x-should-retry") is None
 
 
+def test_a_stream_that_keeps_failing_has_a_status(stage: Stage) -> None:
+    """OpenCode repeats a request for minutes where the error stands inside a stream."""
+    stage.models |= dict.fromkeys(("alpha", "beta"), refuses(500))
+    with serving() as server:
+        streams = [message(server.url, stream=True) for _ in range(3)]
+        stage.models["alpha"] = says("It hails.")
+        answered = message(server.url, stream=True)
+    assert [stream.status_code for stream in streams] == [200, 200, 400]
+    assert "It hails." in answered.text
+
+
 def test_a_client_that_wants_no_reasoning_is_told_none(stage: Stage) -> None:
     """Neither at once nor where the response is read again."""
     with serving() as server:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import JSONResponse
 
@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
+
+BEGIN_SECONDS: Final = 2.0  # How long the head of a stream waits for the beginning of its run
+HELD_SECONDS: Final = 30.0
+"""How long the head of a stream waits for the answer where equal requests have failed.
+
+Some clients stop at a status and go on at an error inside a stream.
+"""
 
 
 @dataclass
@@ -119,12 +126,19 @@ class RunAnswer:
 
         Returns whether it is that of the run.
         """
-        if not self.served.began.is_set():
+        is_held = self.registry.recent_failures(self.served.key) >= MAX_FAILURES
+        event = self.served.began
+        seconds = BEGIN_SECONDS
+        if is_held:
+            event = self.served.answered
+            seconds = HELD_SECONDS
+        if not event.is_set():
             with suppress(TimeoutError):
                 # Until then, an error is a status code
-                await asyncio.wait_for(self.served.began.wait(), 2.0)
+                await asyncio.wait_for(event.wait(), seconds)
         ended = self.served.ended
-        if isinstance(ended, RequestError) and not self.served.items:
+        is_unsaid = not self.served.items or (is_held and self.served.first_text_at is None)
+        if isinstance(ended, RequestError) and is_unsaid:
             await self._send_error(send, ended)
             return True
         encoder = self._encoder()

@@ -76,6 +76,7 @@ class ServedRun:
     `origin` is who asked for it, `model` what was asked for by name.
 
     `began` is set when it has begun or ended: from then on an error of the beginning is known.
+    `answered` is set when the first piece of its answer is there, or when it has ended.
     `ended` is how it ended, None while it goes on; then `streamed_text` is the answer as it was
     streamed, which may hold more than the answer. `keeps_up` is set while the run may go on: a
     client keeps up with it, or none reads it.
@@ -91,6 +92,7 @@ class ServedRun:
         self.created = int(time.time())
         self.began_at = time.monotonic()
         self.began = asyncio.Event()
+        self.answered = asyncio.Event()
         self.ended: ServedAnswer | RequestError | None = None
         self.streamed_text = ""
         self.readers: set[Subscriber] = set()
@@ -149,6 +151,7 @@ class ServedRun:
         # What it was made from is not needed any more, and holds all texts a second time.
         self.stream = ResponseStream()
         self.began.set()
+        self.answered.set()
         for reader in self.readers:
             reader.woken.set()
 
@@ -167,6 +170,8 @@ class ServedRun:
     def add(self, piece: Piece, *, at_once: bool = False) -> None:
         """Keep a piece. `at_once`: who has all before it is sent it by this task."""
         last = self.items[-1] if self.items else None
+        if not isinstance(piece, Reasoning):
+            self.answered.set()
         if not isinstance(piece, Reasoning | AnswerText):
             self.items.append(piece)
             self.size += BLOCK_CHARACTERS
