@@ -53,6 +53,12 @@ def test_closed_pipe_ends_a_command_quietly(stage: Stage) -> None:
     assert done.stdout.startswith("SETTING")
 
 
+@pytest.mark.parametrize("words", ["--help", "ask --help"])
+def test_help_that_nobody_reads_is_no_error(stage: Stage, words: str) -> None:
+    done = run_pipeline(stage, f"conductor {words} | true")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_closed_pipe_stops_the_run(stage: Stage) -> None:
     async def endless(seen: SeenRequest, wire: Wire) -> None:
         await wire.head()

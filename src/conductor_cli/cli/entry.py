@@ -357,6 +357,11 @@ def run_command_line(arguments: Sequence[str], *, chat: bool = False) -> int:
         from conductor_cli.cli.command_tree import app
 
         return app(list(arguments), prog_name="conductor", standalone_mode=False) or 0
+    except SystemExit:
+        # Typer ends a command so whose help nobody reads any more, as in `--help | head`
+        if type(sys.stdout).__name__ != "PacifyFlushWrapper":
+            raise
+        return 0
     except Exception as error:
         if debug:
             logging.getLogger(__name__).exception("the command failed")
