@@ -135,6 +135,8 @@ def listed(cursor: str) -> dict[str, Any]:
         start = int(cursor or 0)
         page = [tool(f"tool{number}") for number in range(start, start + 1000)]
         return {"tools": page, **({"nextCursor": str(start + 1000)} if start < 9000 else {})}
+    if MODE == "bare":
+        return {"tools": [*TOOLS, {"name": "bare"}]}
     more = {"names": MISNAMED, "bombs": ["bomb", "promise"]}.get(MODE, [])
     return {"tools": [*TOOLS, *map(tool, more)]}
 
@@ -142,7 +144,7 @@ def listed(cursor: str) -> dict[str, Any]:
 def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     match method:
         case "initialize":
-            version = params["protocolVersion"]
+            version = params["protocolVersion"] if MODE != "old" else "1999-01-01"
             capabilities = {"tools": {"listChanged": True}}
             info = {"name": "raw", "version": "1"}
             return {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}

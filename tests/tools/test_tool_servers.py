@@ -172,6 +172,8 @@ def test_100_megabytes_end_the_server_and_not_us() -> None:
     [
         (raw("garbage"), "it wrote 1,001 lines that are no message"),
         (raw("hang"), "no answer within 0.5 s"),
+        (raw("old"), "Unsupported protocol version from the server: 1999-01-01"),
+        (raw("bare"), "its answer does not follow the protocol: tools.12.inputSchema: Field"),
         (
             ToolServer(name="t", command=("sh", "-c", "echo no such directory >&2; exit 2")),
             "it has ended: no such",

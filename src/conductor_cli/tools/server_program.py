@@ -49,6 +49,7 @@ class ServerProgram:
         self._command = command
         self._env = env
         self.problem = ""
+        self._is_being_ended = False  # By us, which is no problem of the program
 
     @asynccontextmanager
     async def transport(self) -> AsyncGenerator[TransportStreams, None]:
@@ -112,6 +113,7 @@ class ServerProgram:
                 try:
                     yield read_stream, write_stream
                 finally:
+                    self._is_being_ended = True
                     # It and all that it has started end: first by the end of its input, then by its
                     # guard.
                     with anyio.CancelScope(shield=True):
@@ -139,7 +141,8 @@ class ServerProgram:
         try:
             return await stdout.readuntil(b"\n")
         except asyncio.IncompleteReadError:
-            self.problem = self.problem or await self._how_it_ended(program)
+            if not self._is_being_ended:
+                self.problem = self.problem or await self._how_it_ended(program)
         except asyncio.LimitOverrunError:
             self.problem = f"it sent a message of more than {MAX_MESSAGE >> 20} MiB"
         except OSError as error:

@@ -530,6 +530,12 @@ def _describe(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"it cannot be started or reached: {error.strerror}"
     text = one_line(str(error))
+    # Of pydantic, whose own text has the value and an address
+    faults = getattr(error, "errors", None)
+    if type(error).__name__ == "ValidationError" and faults is not None:
+        fault = faults()[0]
+        place = ".".join(map(str, fault["loc"]))
+        text = one_line(f"its answer does not follow the protocol: {place}: {fault['msg']}")
     # Of httpx, which only the SDK loads here
     if type(error).__name__ in {"ConnectError", "ConnectTimeout"}:
         text = f"its address cannot be reached: {text}"
