@@ -298,3 +298,11 @@ def test_an_unknown_scorer_is_reported_with_file_and_line(
 ) -> None:
     cases.write_text(json.dumps({**SUMS[0], "scorer": "taste"}) + "\n")
     stage.fails(2, *command, "--yes", told="sums.jsonl, line 1: unknown scorer 'taste'")
+
+
+def test_a_dry_run_counts_the_disk_for_checkpoints_and_answers(
+    stage: Stage, command: Command
+) -> None:
+    checks = stage.ok(*changed(command, "--steps", "200"), "--dry-run", "--json").json["checks"]
+    assert "for checkpoints and about" in state(checks, "directory")[1]
+    assert state(checks, "directory")[1].endswith("for answers")

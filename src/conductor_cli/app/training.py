@@ -75,6 +75,9 @@ if TYPE_CHECKING:
     from conductor_cli.train.base_model import BaseModel
 
 
+ANSWER_BYTES: Final = 3000
+"""Of a stored answer of about 600 tokens, with its request's hash and what it cost."""
+
 USUAL_CALLS: Final = 0.8 * 3
 """New answers for a plan: about three steps (arXiv 2512.04388, section 5), and one plan in five
 asks nobody anew.
@@ -350,9 +353,15 @@ class Training:
         if done := self._done():
             return f"{directory}, resumes after step {done} of {steps}"
         # Two checkpoints and the next one, each with the weights and Adam's two moments in 32 bits.
-        size = 3 * 12 * (self._base.adapter_weights or self._base.weights)
-        check_room(directory, size, "--out")
-        return f"{directory}, needs {format_size(size)}"
+        checkpoints = 3 * 12 * (self._base.adapter_weights or self._base.weights)
+        recipe = self.request.recipe
+        runs = recipe.steps * recipe.samples * recipe.draws
+        answers = round(runs * USUAL_CALLS * ANSWER_BYTES)
+        check_room(directory, checkpoints + answers, "--out")
+        return (
+            f"{directory}, needs {format_size(checkpoints)} for checkpoints and about "
+            f"{format_size(answers)} for answers"
+        )
 
     def _check_memory(self) -> str:
         from conductor_cli.train.base_model import check_memory, guess_base_model
@@ -429,10 +438,9 @@ class Training:
         line = f"{format_count(most.runs, 'run')}: {cost}"
         if seconds:
             at_once = sum(worker.parallel for worker in self._pool)
-            duration = seconds * USUAL_CALLS * most.runs * again / at_once
-            line += (
-                f"; about {format_duration(duration, tenths=False)} for calls, {at_once} at once"
-            )
+            all_seconds = seconds * USUAL_CALLS * most.runs * again
+            concurrency = self.request.recipe.concurrency
+            line += f"; {describe_call_time(all_seconds, len(self._pool), at_once, concurrency)}"
         if limit is None:
             return line
         line += f"; at most {format_money(limit)}"
@@ -535,6 +543,24 @@ class Training:
         from conductor_cli.train.grpo import export_adapter
 
         return export_adapter(self.request.directory, self._base).absolute()
+
+
+def describe_call_time(seconds: float, workers: int, at_once: int, concurrency: int) -> str:
+    """Return how long calls take that take `seconds` one by one, and what would shorten that.
+
+    So many `workers` make `at_once` calls together, and `concurrency` runs are active at once.
+    """
+    used = min(at_once, concurrency)
+    shown = format_duration(seconds / used, tenths=False)
+    text = f"about {shown} for calls, {used} at once if all workers get the same share"
+    if used < concurrency:
+        each = math.ceil(concurrency / workers)
+        less = format_duration(seconds / concurrency, tenths=False)
+        text += (
+            f", and about {less} with parallel = {each} in the table of each worker, where its "
+            "provider allows that"
+        )
+    return f"{text}; writing plans and training come on top"
 
 
 def _too_few_workers(names: Sequence[str]) -> ConfigError:
