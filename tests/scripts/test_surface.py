@@ -123,6 +123,14 @@ def test_an_argument_that_becomes_necessary_breaks_the_promise() -> None:
     assert not surface.broken_promises(later, BEFORE, TODAY)
 
 
+def test_a_new_command_may_demand_what_it_needs() -> None:
+    demands = {"conductor went argument 1 is given", "conductor went --far is given"}
+    later = replace(BEFORE, demands=BEFORE.demands | demands)
+    assert not surface.broken_promises(BEFORE, later, TODAY)
+    later = replace(BEFORE, demands=BEFORE.demands | {"conductor go --far is given"})
+    assert surface.broken_promises(BEFORE, later, TODAY)
+
+
 @pytest.mark.parametrize(
     ("version", "day", "goes"),
     [
