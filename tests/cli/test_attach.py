@@ -245,11 +245,9 @@ def test_a_file_that_never_ends_is_refused(
 def test_empty_directories_and_devices_are_refused_and_a_pipe_is_read(
     seeing: Stage, tmp_path: Path
 ) -> None:
-    url = "https://example.org/a?b=1"
     for path, what in (
         (tmp_path, "there are no files"),
         (Path("/dev/zero"), "a device"),
-        (url, "reads no URL"),
     ):
         seeing.ends(2, "ask", "What?", "-f", path, told=what)
     read, write = os.pipe()

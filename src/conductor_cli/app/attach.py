@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
 from conductor_cli.app.file_tree import PART_HINT, FileTree, is_pattern, list_files
+from conductor_cli.app.sources import SourceContext, read_source
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import UsageError
@@ -149,6 +150,8 @@ class Attacher:
     attachments: AttachmentStore
     settings: Settings
     tell: Callable[[str], None] = lambda _: None
+    reads_sources: bool = False
+    """Whether URLs and other sources are read: only where the user's own words name them."""
 
     def attach(
         self,
@@ -187,9 +190,9 @@ class Attacher:
         secrets, images and what is no text are left out, and a line says so. A file that the user
         names is attached whatever it is. Raises `UsageError`.
         """
-        if name.startswith(("http://", "https://")):
-            hint = f"curl -sSL -o page.html {shlex.quote(name)}; then: -f page.html"
-            raise UsageError("-f reads no URL any more", hint=hint)
+        sources = self._attach_source(name)
+        if sources is not None:
+            return sources
         path = Path(name).expanduser()
         if not path.is_dir() and (path.exists() or not is_pattern(name)):
             return [self._attach_named(path)]
@@ -209,6 +212,32 @@ class Attacher:
         if left_out:
             line += f"; left out: {left_out}"
         self.tell(line)
+        return files
+
+    def _attach_source(self, name: str) -> list[File] | None:
+        """Return what a source gives, such as a URL; None where the name is that of a file.
+
+        Raises `UsageError`.
+        """
+        if not self.reads_sources:
+            if not name.startswith(("http://", "https://")):
+                return None
+            hint = f"curl -sSL -o page.html {shlex.quote(name)}; then: page.html"
+            raise UsageError("only the command line attaches what is at a URL", hint=hint)
+        context = SourceContext(settings=self.settings, limit=TEXT_LIMIT, tell=self.tell)
+        texts = read_source(name, context)
+        if texts is None:
+            return None
+        files: list[File] = []
+        for text in texts:
+            file = self.take(text.content, text.name, page=text.is_page)
+            length = f"{len(file.text):,} characters"
+            tokens = int(len(file.text) / CHARS_PER_TOKEN)
+            if file.attachment is None and not text.is_page:  # of a page that was told
+                self.tell(f"{text.name} is attached: {length}, about {tokens:,} tokens")
+            if is_secret_text(text.name, file.text):
+                self.tell(f"{text.name} looks like a secret, and is attached because it is named")
+            files.append(file)
         return files
 
     def _attach_named(self, path: Path) -> File:

@@ -13,7 +13,14 @@ from conductor_cli.core.formatting import format_list
 from conductor_cli.models.addresses import base_url_of, is_own_address
 from conductor_cli.models.discovery import KeyVerdict, check_key
 from conductor_cli.models.presets import PRESETS
-from conductor_cli.state.key_store import KeyEntry, KeyStore, StoredKey, checked_key, same_address
+from conductor_cli.state.key_store import (
+    SERVICES,
+    KeyEntry,
+    KeyStore,
+    StoredKey,
+    checked_key,
+    same_address,
+)
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
@@ -69,11 +76,34 @@ def providers_with_stored_key(store: KeyStore) -> tuple[str, ...]:
     )
 
 
+SERVICE_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "github": ("GITHUB_TOKEN", "GH_TOKEN"),
+}
+"""The variables that may hold the key of a service; the first that is set is used."""
+
+
+def service_key(settings: Settings, service: str, url: str) -> str | None:
+    """Return the key of a service at an address: of a variable, else the one that is stored.
+
+    A variable holds the key for the service's own address, and is sent to no other. None where
+    there is no key. Raises `KeyMissing` where a stored one cannot be read.
+    """
+    key = None
+    if same_address(url, SERVICES[service]):
+        names = set_variables(service, settings.environ)
+        key = checked_key(settings.environ[names[0]]) if names else None
+    key = key or open_key_store(settings)(service, url)
+    if key:
+        KNOWN_SECRETS.add(key)
+    return key
+
+
 def set_variables(provider: str, environ: Mapping[str, str]) -> list[str]:
     """The provider's own variables that are set, the one that is used first."""
-    if provider not in PRESETS:
-        return []
-    return [name for name in PRESETS[provider].keys if environ.get(name, "").strip()]
+    names = SERVICE_VARIABLES.get(provider, ())
+    if provider in PRESETS:
+        names = PRESETS[provider].keys
+    return [name for name in names if environ.get(name, "").strip()]
 
 
 def find_keys(settings: Settings, store: KeyStore) -> list[FoundKey]:

@@ -48,6 +48,7 @@ def ask_command(
         opt.option("--param -p", "What $NAME in the template is; may be repeated.", "NAME=VALUE"),
     ] = None,
     file: opt.Files = None,
+    clipboard: opt.Clipboard = False,
     system: opt.System = None,
     continued: opt.Continue = False,
     continue_from: opt.ContinueFrom = None,
@@ -64,8 +65,9 @@ def ask_command(
     check: opt.Check = None,
 ) -> None:
     """Ask a question: plan it, run the plan over the workers, print the answer."""
+    paths = opt.with_clipboard(file, clipboard)
     if resume is not None and (
-        template or question or file or system or schema or continued or continue_from
+        template or question or paths or system or schema or continued or continue_from
     ):
         hint = "to ask a new question in the same conversation: --continue"
         raise UsageError("--resume takes no question: it finishes the stored one", hint=hint)
@@ -85,7 +87,7 @@ def ask_command(
         if param:
             raise UsageError("--param goes with --template", hint="conductor template list")
         full_question = build_question(
-            session, question or (), file or (), system=system, schema=schema, earlier=earlier
+            session, question or (), paths, system=system, schema=schema, earlier=earlier
         )
         raise typer.Exit(session.run(full_question, only=only).exit_code)
     from conductor_cli.cli.template import open_template  # most questions have none
@@ -101,7 +103,7 @@ def ask_command(
     if system is None:
         system = filled.system or None
     full_question = build_question(
-        session, words, file or (), system=system, schema=schema, earlier=earlier
+        session, words, paths, system=system, schema=schema, earlier=earlier
     )
     if schema is None:
         full_question = replace(full_question, schema=filled.schema)
@@ -130,6 +132,7 @@ def run_command(
         opt.argument("QUESTION", "Replaces the plan's question; - attaches stdin."),
     ] = None,
     files: opt.Files = None,
+    clipboard: opt.Clipboard = False,
     check: opt.Check = None,
 ) -> None:
     """Run a plan from a file or a pipe, as conductor plan wrote it or edited.
@@ -154,7 +157,7 @@ def run_command(
     session.lower_limits(limits, source)
     # What the command line names stands in place of the plan's question and files.
     words = question or ()
-    paths = files or ()
+    paths = opt.with_clipboard(files, clipboard)
     attached = attach_files(session, paths)
     if STDIN in words or STDIN in paths:
         if on_stdin:
@@ -182,6 +185,7 @@ def plan_command(
     options: opt.RunOptions,
     question: opt.Words = None,
     file: opt.Files = None,
+    clipboard: opt.Clipboard = False,
     system: opt.System = None,
     flow: opt.Flow = False,
 ) -> None:
@@ -191,7 +195,8 @@ def plan_command(
     """
     only = options.worker_names
     session = Session(context.obj, options)
-    full_question = build_question(session, question or (), file or (), system=system)
+    paths = opt.with_clipboard(file, clipboard)
+    full_question = build_question(session, question or (), paths, system=system)
     result = session.run(full_question, only=only, plan_only=True)
     if not isinstance(result.run.trace.plan, Plan) or result.exit_code != 0:
         raise typer.Exit(result.exit_code or 1)

@@ -18,6 +18,7 @@ def chat_command(
     context: typer.Context,
     options: opt.RunOptions,
     file: opt.Files = None,
+    clipboard: opt.Clipboard = False,
     system: opt.System = None,
     model: opt.PlainModel = None,
     name: Annotated[
@@ -39,7 +40,7 @@ def chat_command(
     opened = ChatSession(
         context.obj, options, only=options.worker_names, system=system or "", model=model
     )
-    for path in file or ():
+    for path in opt.with_clipboard(file, clipboard):
         opened.files += opened.session.attacher.attach_all(path)
     earlier_run = opt.run_to_continue(continued, continue_from)
     if earlier_run:

@@ -30,6 +30,7 @@ from conductor_cli.models.addresses import is_loopback
 from conductor_cli.state.key_store import (
     MAX_KEY,
     POSTGRESQL,
+    SERVICES,
     KeyStore,
     address,
     checked_key,
@@ -50,6 +51,11 @@ KEY_COLUMNS: Final = (
     Column("WORKERS", shrink=12, drop=3),
     Column("ADDRESS", shrink=20, drop=2),
 )
+
+# What asks a service for something, since it has no request that only tries a key.
+_SERVICE_TESTS: Final = {
+    "github": "conductor plan … -f issue:OWNER/REPO#N",
+}
 
 # A key given as an argument must not be repeated by Typer's own error for unexpected arguments.
 EXTRA_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -85,6 +91,8 @@ def set_key_command(
     else:
         url = address(name, base_url)
         test = f"conductor keys test {name}"
+        if name in SERVICES:
+            test = _SERVICE_TESTS[name]
     # Said before the key is asked for, so that the user can still stop.
     if urlsplit(url).scheme == "http" and not is_loopback(url):
         print_notice(f"{url} is not encrypted (http): others on the network can read the key")

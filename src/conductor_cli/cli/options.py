@@ -55,7 +55,9 @@ def argument(metavar: str | None, about: str, **more: Any) -> Any:  # noqa: ANN4
 
 
 _OPTIONS_BY_HEADING: Final = {
-    "Input": ("template param file system schema name continue continue-from resume cases base n"),
+    "Input": (
+        "template param file clipboard system schema name continue continue-from resume cases base n"
+    ),
     "Workers": "model workers pool tools allow-tools allow deny local-only demo",
     "Plan": "planner mode max-steps review approve flow",
     "Limits": "max-cost max-tokens max-calls max-time minutes parallel ray",
@@ -123,9 +125,15 @@ Words = Annotated[list[str] | None, argument("QUESTION", "The question; - reads 
 Files = Annotated[
     list[str] | None,
     option(
-        "--file -f", "Attach texts, images, PDFs, .docx, pages, directories; - is stdin.", "PATH..."
+        "--file -f",
+        (
+            "Attach texts, images, PDFs, .docx, pages, directories, URLs, pr:, issue:, diff:; "
+            "- is stdin."
+        ),
+        "PATH...",
     ),
 ]
+Clipboard = Annotated[bool, option("--clipboard", "Attach the text of the clipboard.")]
 System = Annotated[str | None, option("--system", "System text for every worker.", "TEXT")]
 Check = Annotated[
     str | None,
@@ -221,6 +229,14 @@ FLAGS: Final = {
     "policy.deny": "--deny",
 }
 """The option that stands for a setting, for messages."""
+
+
+def with_clipboard(paths: list[str] | None, clipboard: bool) -> list[str]:
+    """Return the files of a command line, and the clipboard where it is wanted."""
+    files = list(paths or ())
+    if clipboard:
+        files.append("clipboard:")
+    return files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,8 +417,13 @@ def policy_settings(allow: Names, deny: Names, local_only: bool) -> dict[str, An
 
 
 def is_address(text: str) -> bool:
-    """Return whether a file is named by its address in the web."""
+    """Return whether a word is an address in the web."""
     return text.startswith(("http://", "https://"))
+
+
+def is_source(text: str) -> bool:
+    """Return whether a word after files names another thing to attach, such as a pull request."""
+    return text.startswith(("http://", "https://", "pr:", "issue:", "diff:", "clipboard:"))
 
 
 def split_names(texts: Names) -> Names:

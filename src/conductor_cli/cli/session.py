@@ -116,7 +116,7 @@ class Session:
 
     @property
     def attacher(self) -> Attacher:
-        return Attacher(self.attachments, self.settings, self.tell)
+        return Attacher(self.attachments, self.settings, self.tell, reads_sources=True)
 
     def tell(self, text: str) -> None:
         if not self.quiet:

@@ -29,7 +29,7 @@ from conductor_cli.cli.options import (
     RENAMED_OPTIONS,
     GlobalOptions,
     contradiction,
-    is_address,
+    is_source,
 )
 from conductor_cli.cli.output import print_notice, terminal_width
 from conductor_cli.core.errors import UsageError
@@ -256,7 +256,7 @@ def _is_attachable(word: str) -> bool:
     """Return whether a word after the first file of a `--file` is a file, too."""
     if word.startswith("-"):
         return False
-    return is_address(word) or _is_file(word)
+    return is_source(word) or _is_file(word)
 
 
 def _refuse_file_like(word: str) -> None:

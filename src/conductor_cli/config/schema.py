@@ -35,6 +35,7 @@ _TYPE_NAMES: Final = {
     "number": "a number",
     "money": "US dollars, as a number",
 } | dict.fromkeys(("names", "groups"), 'a list of worker names, "tag:…" and "provider:…"')
+_HOST: Final = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
 _TOOLS: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"  # the name of a server of tools
 _SELECTOR: Final = re.compile(
     r"((tag|tool):)?[A-Za-z0-9][A-Za-z0-9._-]{0,39}|provider:[A-Za-z0-9][A-Za-z0-9._:-]{0,252}"
@@ -348,6 +349,14 @@ SETTINGS: Final = (
         help="apply the .conductor.toml of the working tree, which can only narrow settings",
     ),
     Setting(
+        name="policy.web_domains",
+        type="groups",
+        default=(),
+        form="a list of domains such as docs.python.org",
+        pattern=_HOST,
+        help="read web pages of these domains, and of those below them, only",
+    ),
+    Setting(
         name="output.progress",
         type="text",
         default="auto",
@@ -408,6 +417,22 @@ SETTINGS: Final = (
         type="yes-no",
         default=True,
         help="let workers look things up in an attached directory that is too long for a prompt",
+    ),
+    Setting(
+        name="web.private_hosts",
+        type="names",
+        default=(),
+        form="a list of hosts, HOST or HOST:PORT",
+        pattern=rf"({_HOST}|\[[0-9a-fA-F:]+\])(:[0-9]{{1,5}})?",
+        help="hosts that web pages may be read from although they are at a private address",
+    ),
+    Setting(
+        name="web.github_url",
+        type="text",
+        default="https://api.github.com",
+        form="a URL such as https://github.example.com/api/v3",
+        pattern=r"https?://[^\s@?#]+",
+        help="where pull requests and issues are read: the REST API of GitHub",
     ),
     Setting(
         name="learning.enabled",

@@ -57,6 +57,18 @@ class File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceText:
+    """What a source gave, before it is read as a file: its name and its bytes.
+
+    With `is_page` these are a web page.
+    """
+
+    name: str
+    content: bytes
+    is_page: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PastTurn:
     """An earlier question of the same conversation, and its answer."""
 

@@ -399,7 +399,9 @@ async def _send_to_address(
     if not addresses:
         return await _send_by_httpx(client, "GET", url, headers, b"", None)
     parts = urlsplit(url)
-    address = f"[{addresses[0]}]" if ":" in addresses[0] else addresses[0]
+    # Every proxy reaches IPv4, and not every one IPv6.
+    first = min(addresses, key=lambda address: ":" in address)
+    address = f"[{first}]" if ":" in first else first
     port = f":{parts.port}" if parts.port else ""
     request = client.build_request(
         "GET",

@@ -92,11 +92,11 @@ async def _follow(url: str, rules: WebRules, limit: int) -> Page:
                 here = urljoin(here, answer.headers["location"])
                 continue
             if answer.status != 200:
-                message = f"{_shown(here)} cannot be read: its server answered {answer.status}"
+                message = f"{shown_url(here)} cannot be read: its server answered {answer.status}"
                 raise ModelError("missing", message, hint="open it in a browser to see why")
             content_type = answer.headers.get("content-type", "")
             return Page(url=here, content=await answer.body(), content_type=content_type)
-    message = f"{_shown(url)} leads on more than {MAX_REDIRECTS} times"
+    message = f"{shown_url(url)} leads on more than {MAX_REDIRECTS} times"
     raise ModelError("broken", message, hint="give the address that it leads to")
 
 
@@ -121,7 +121,7 @@ class _Target:
 
 async def _checked_target(url: str, rules: WebRules) -> _Target:
     """Return the target of an address, or raise `WebRefused`."""
-    shown = _shown(url)
+    shown = shown_url(url)
     plain_url = urldefrag(_ascii_url(url)).url
     parts = http_url(plain_url)
     if parts is None or len(plain_url) > MAX_URL_CHARS or not plain_url.isprintable():
@@ -139,7 +139,8 @@ async def _checked_target(url: str, rules: WebRules) -> _Target:
         addresses = await _look_up(host, port)
         private = first_private(addresses)
         if private:
-            message = f"{shown} is not read: {host} is at {private}, which is no public address"
+            place = host if host == private else f"{host} is at {private}, which"
+            message = f"{shown} is not read: {place} is no public address"
             hint = f"if you trust that host: conductor config set {HOSTS_SETTING} {host}"
             raise WebRefused(message, hint=hint)
     return _Target(url=plain_url, parts=parts, port=port, addresses=addresses)
@@ -178,7 +179,7 @@ async def _check_robots(target: _Target, robots: dict[str, str]) -> None:
     if target.origin not in robots:
         robots[target.origin] = await _read_robots(target)
     if not robots_allow(robots[target.origin], AGENT, target.path):
-        message = f"{_shown(target.url)} is not read: the robots.txt of its host asks for that"
+        message = f"{shown_url(target.url)} is not read: the robots.txt of its host asks for that"
         raise WebRefused(message, hint="save the page in a browser, and attach the file")
 
 
@@ -204,7 +205,7 @@ async def _opened(target: _Target, limit: int) -> AsyncIterator[HttpResponse]:
         yield answer
 
 
-def _shown(url: str) -> str:
+def shown_url(url: str) -> str:
     """Return an address as a message may show it: in one line, without what may be a secret."""
     try:
         parts = urlsplit(url)

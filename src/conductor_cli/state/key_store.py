@@ -43,9 +43,18 @@ in one item.
 POSTGRESQL: Final = "postgresql"
 """Stands for the database that the setting `state` names, whose password is stored like a key."""
 
-PROVIDERS: Final = (*(name for name in PRESETS if name != "litellm"), POSTGRESQL)
-"""What a key can be stored for: kinds of worker, and the database. litellm is none: it chooses the
-address itself.
+SERVICES: Final[Mapping[str, str]] = {
+    "github": "https://api.github.com",
+}
+"""The addresses of services that are no models, and have a key like these."""
+
+PROVIDERS: Final = (
+    *(name for name in PRESETS if name != "litellm"),
+    *SERVICES,
+    POSTGRESQL,
+)
+"""What a key can be stored for: kinds of worker, services, and the database. litellm is none: it
+chooses the address itself.
 """
 
 
@@ -113,7 +122,8 @@ def address(provider: str, base_url: str | None) -> str:
 
     Raises `UsageError`.
     """
-    url = (base_url or PRESETS[provider].base_url).rstrip("/")
+    own_url = SERVICES.get(provider) or PRESETS[provider].base_url
+    url = (base_url or own_url).rstrip("/")
     if not url:
         hint = f"conductor keys set {provider} --base-url URL"
         raise UsageError(f"{provider} has no fixed address", hint=hint)
