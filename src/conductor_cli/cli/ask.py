@@ -14,6 +14,7 @@ import typer
 
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.approval import print_plan
+from conductor_cli.cli.memory import memory_context
 from conductor_cli.cli.session import (
     STDIN,
     STDIN_NAME,
@@ -49,6 +50,7 @@ def ask_command(
     ] = None,
     file: opt.Files = None,
     clipboard: opt.Clipboard = False,
+    memory: opt.Memory = None,
     system: opt.System = None,
     continued: opt.Continue = False,
     continue_from: opt.ContinueFrom = None,
@@ -83,12 +85,14 @@ def ask_command(
     earlier = session.read_ended(named) if named is not None else None
     if earlier is not None:
         session.keep_policy(earlier)
+    context_texts = memory_context(session, memory)
     if template is None:
         if param:
             raise UsageError("--param goes with --template", hint="conductor template list")
         full_question = build_question(
             session, question or (), paths, system=system, schema=schema, earlier=earlier
         )
+        full_question = replace(full_question, context=context_texts)
         raise typer.Exit(session.run(full_question, only=only).exit_code)
     from conductor_cli.cli.template import open_template  # most questions have none
 
@@ -105,6 +109,7 @@ def ask_command(
     full_question = build_question(
         session, words, paths, system=system, schema=schema, earlier=earlier
     )
+    full_question = replace(full_question, context=context_texts)
     if schema is None:
         full_question = replace(full_question, schema=filled.schema)
     raise typer.Exit(

@@ -10,6 +10,7 @@ from conductor_cli.cli import options as opt
 from conductor_cli.cli.chat_banner import is_interactive
 from conductor_cli.cli.chat_loop import run_chat
 from conductor_cli.cli.chat_session import ChatSession
+from conductor_cli.cli.memory import memory_context
 from conductor_cli.core.errors import UsageError
 
 
@@ -19,6 +20,7 @@ def chat_command(
     options: opt.RunOptions,
     file: opt.Files = None,
     clipboard: opt.Clipboard = False,
+    memory: opt.Memory = None,
     system: opt.System = None,
     model: opt.PlainModel = None,
     name: Annotated[
@@ -42,6 +44,7 @@ def chat_command(
     )
     for path in opt.with_clipboard(file, clipboard):
         opened.files += opened.session.attacher.attach_all(path)
+    opened.memory = memory_context(opened.session, memory)
     earlier_run = opt.run_to_continue(continued, continue_from)
     if earlier_run:
         opened.continue_run(opened.session.read_ended(earlier_run))

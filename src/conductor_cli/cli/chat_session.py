@@ -68,6 +68,8 @@ class ChatSession:
         self.name = ""
         self.rehearsal = options.rehearsal
         self.files: list[File] = []
+        self.memory: tuple[str, ...] = ()
+        """What workers read of the project's memory."""
         self.turns: list[Trace] = []
         self.runs: list[Trace] = []
         self._open_end: Trace | None = None
@@ -409,7 +411,9 @@ class ChatSession:
 
         The remark says that older turns are no longer sent with it; else it is empty.
         """
-        question = Question(text=text, system=self.system, files=tuple(self.files))
+        question = Question(
+            text=text, system=self.system, files=tuple(self.files), context=self.memory
+        )
         if self.rehearsal:
             check_question(question)
         if not self.turns or self.rehearsal:

@@ -56,7 +56,7 @@ def argument(metavar: str | None, about: str, **more: Any) -> Any:  # noqa: ANN4
 
 _OPTIONS_BY_HEADING: Final = {
     "Input": (
-        "template param file clipboard system schema name continue continue-from resume cases base n"
+        "template param file clipboard memory system schema name continue continue-from resume cases base n"
     ),
     "Workers": "model workers pool tools allow-tools allow deny local-only demo",
     "Plan": "planner mode max-steps review approve flow",
@@ -134,6 +134,13 @@ Files = Annotated[
     ),
 ]
 Clipboard = Annotated[bool, option("--clipboard", "Attach the text of the clipboard.")]
+Memory = Annotated[
+    bool | None,
+    option(
+        "--memory/--no-memory",
+        "Let workers read the project's AGENTS.md, CLAUDE.md and GEMINI.md, or not; asked once.",
+    ),
+]
 System = Annotated[str | None, option("--system", "System text for every worker.", "TEXT")]
 Check = Annotated[
     str | None,

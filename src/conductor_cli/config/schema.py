@@ -349,6 +349,12 @@ SETTINGS: Final = (
         help="apply the .conductor.toml of the working tree, which can only narrow settings",
     ),
     Setting(
+        name="policy.no_memory",
+        type="yes-no",
+        default=False,
+        help="never read the AGENTS.md, CLAUDE.md and GEMINI.md of a project as context",
+    ),
+    Setting(
         name="policy.web_domains",
         type="groups",
         default=(),

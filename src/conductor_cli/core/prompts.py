@@ -844,18 +844,22 @@ def _plain_messages(  # noqa: PLR0913 - all parts of a prompt
     task = _answer_form(question) if is_direct else _task(question, step, final=final)
     fixed = len(task) + len(question.system) + len(introduction) + TAG_CHARS * (1 + len(seen))
     room = room_for_text(worker, profile, attachments) - fixed
-    client_context = shorten("\n\n".join(question.context), max(room // 4, 0))
+    whole_context = "\n\n".join(question.context)
+    client_context = shorten(whole_context, max(room // 4, 0))
+    shortened_context: list[Shortened] = []
+    if len(client_context) < len(whole_context):
+        shortened_context = [("the context", len(client_context), len(whole_context))]
     if client_context:
         room -= len(client_context) + TAG_CHARS
     text = question_text(question, accepts=accepts)
     answers = sum(len(item.answer or "") for item in seen)
-    notice = ""
+    notice = describe_shortened(worker, shortened_context) if shortened_context else ""
     if len(text) + answers > room:
         # The question comes first, and leaves the answers at least a quarter.
         answer_room = min(answers, max(room - len(text), room // 4))
         text, shortened = fit_question(question, max(room - answer_room, 0), accepts)
         seen, shortened_answers = _shortened_steps(seen, room - len(text))
-        notice = describe_shortened(worker, [*shortened, *shortened_answers])
+        notice = describe_shortened(worker, [*shortened_context, *shortened, *shortened_answers])
     blocks = [
         introduction,
         fence("context", client_context) if client_context else "",

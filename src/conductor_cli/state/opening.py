@@ -89,6 +89,10 @@ class FileState:
         return Names(self.paths.state / "seen-templates.json")
 
     @cached_property
+    def memory_consents(self) -> Names:
+        return Names(self.paths.state / "memory-consents.json")
+
+    @cached_property
     def served_files(self) -> ServedFiles:
         return ServedFiles(self.paths.state)
 

@@ -510,6 +510,7 @@ class SharedState:
         self.ratings = SharedRatings(self.database)
         self.conversations = SharedConversations(self.database)
         self.seen_templates = Names(state / "seen-templates.json")  # what was shown on this machine
+        self.memory_consents = Names(state / "memory-consents.json")
         self.served_files = SharedServedFiles(state, self.database)
 
     def attachments(self) -> SharedAttachments:
