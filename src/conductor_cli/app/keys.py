@@ -78,6 +78,8 @@ def providers_with_stored_key(store: KeyStore) -> tuple[str, ...]:
 
 SERVICE_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "github": ("GITHUB_TOKEN", "GH_TOKEN"),
+    "brave": ("BRAVE_API_KEY",),
+    "tavily": ("TAVILY_API_KEY",),
 }
 """The variables that may hold the key of a service; the first that is set is used."""
 

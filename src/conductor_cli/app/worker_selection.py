@@ -18,6 +18,7 @@ from typing import Final
 from conductor_cli.app.keys import open_key_store, providers_with_stored_key
 from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.app.rehearsal import rehearsal_pool
+from conductor_cli.app.web_tools import all_tool_servers
 from conductor_cli.config.project import narrow
 from conductor_cli.config.settings import ConfiguredTools, ConfiguredWorker, Settings, find_setting
 from conductor_cli.config.tables import find_pool, pool_members
@@ -61,7 +62,7 @@ def build_guard(settings: Settings, pool: Iterable[Worker], planner: Worker | No
     recipients = {worker.name: recipient_facts(worker) for worker in workers if worker.kind != SELF}
     if planner is not None:
         recipients[SELF] = recipient_facts(planner)
-    servers = [server_for_policy(item).recipient_facts for item in settings.tool_servers]
+    servers = [server_for_policy(item).recipient_facts for item in all_tool_servers(settings)]
     recipients |= {server.name: server for server in servers}
     return PoolPolicy(policy=settings.policy, recipients=recipients)
 

@@ -14,6 +14,14 @@ from typing import Any, Final
 
 from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.keys import open_key_store
+from conductor_cli.app.sources import web_rules
+from conductor_cli.app.web_tools import NAME as WEB_TOOLS
+from conductor_cli.app.web_tools import (
+    WebToolBox,
+    all_tool_servers,
+    configured_web,
+    search_provider,
+)
 from conductor_cli.app.worker_selection import server_for_policy
 from conductor_cli.app.workers import check_changeable
 from conductor_cli.config.files import own_section
@@ -56,12 +64,13 @@ def pool_with_tools(
     """
     chosen = _chosen_tools(settings)
     of_pool = _tools_of_pool(settings)
+    built_in = () if configured_web(settings) is None else (WEB_TOOLS,)
     workers: list[Worker] = []
     unable: list[str] = []
     for worker in pool:
         names = chosen
         if names is None:
-            names = tuple(dict.fromkeys((*worker.tools, *of_pool)))
+            names = tuple(dict.fromkeys((*worker.tools, *of_pool, *built_in)))
         if worker.kind == SELF or not names:
             workers.append(replace(worker, tools=()))
             continue
@@ -98,7 +107,7 @@ def _tools_of_pool(settings: Settings) -> tuple[str, ...]:
 
 def _check_named(settings: Settings, worker: Worker, name: str) -> None:
     """Raise `ConfigError` where a worker of the settings names a server that no file has."""
-    if name not in [item.name for item in settings.tool_servers]:
+    if name not in [item.name for item in all_tool_servers(settings)]:
         message = f"worker {worker.name!r} names the tools {name!r:.60}, which no file has"
         raise ConfigError(message, hint="conductor tools add NAME")
 
@@ -154,7 +163,18 @@ def open_tools(
         if item.name in wanted
     }
 
+    web = configured_web(settings) if WEB_TOOLS in wanted else None
+    about = {name: server.about for name, server in servers.items()}
+    if web is not None:
+        about[web.name] = web.table.about
+        provider = search_provider(settings)
+
     def open_box() -> ToolBox:
+        if web is None:
+            return open_servers()
+        return WebToolBox(provider, web_rules(settings), open_servers() if servers else None)
+
+    def open_servers() -> ToolBox:
         from conductor_cli.tools.session import McpToolBox
 
         add_attachment = None
@@ -162,7 +182,7 @@ def open_tools(
             add_attachment = attachments.add
         return McpToolBox(servers, KNOWN_SECRETS.redact, add_attachment)
 
-    return RunTools(open=open_box, about={name: server.about for name, server in servers.items()})
+    return RunTools(open=open_box, about=about)
 
 
 def server_of(item: ConfiguredTools, settings: Settings, allow: Iterable[str] = ()) -> ToolServer:
@@ -250,7 +270,7 @@ def _allowed_tools(settings: Settings) -> dict[str, list[str]]:
     allowed: dict[str, list[str]] = {}
     for text in settings[ALLOW_SETTING]:
         server = ""
-        for item in settings.tool_servers:
+        for item in all_tool_servers(settings):
             is_of_server = text == item.name or text.startswith(f"{item.name}.")
             # A server's name may hold dots too: the longest one counts.
             if is_of_server and len(item.name) > len(server):
@@ -281,7 +301,8 @@ class ToolsRow:
     @property
     def where(self) -> str:
         """Its command or its address."""
-        return self.configured.table.url or " ".join(self.configured.table.command)
+        table = self.configured.table
+        return table.url or " ".join(table.command) or "built in"
 
     def data(self) -> dict[str, Any]:
         table = self.configured.table
@@ -310,16 +331,17 @@ def list_tool_servers(settings: Settings) -> list[ToolsRow]:
                 if item.name in listed.worker.tools
             ),
         )
-        for item in settings.tool_servers
+        for item in all_tool_servers(settings)
     ]
 
 
 def find_tool_server(settings: Settings, name: str) -> ConfiguredTools:
     """The server of this name. Raises `UsageError`."""
-    for item in settings.tool_servers:
+    servers = all_tool_servers(settings)
+    for item in servers:
         if item.name == name:
             return item
-    names = ", ".join(item.name for item in settings.tool_servers)
+    names = ", ".join(item.name for item in servers)
     hint = "conductor tools add NAME"
     if names:
         hint = f"known: {names}"
@@ -388,6 +410,9 @@ def try_tool_servers(
     """
     import asyncio  # what reads the settings needs no event loop
 
+    if WEB_TOOLS in names and configured_web(settings) is not None:
+        message = f"the tools {WEB_TOOLS} are built in, and are no server that could be tried"
+        raise UsageError(message, hint="ask a question that needs them: conductor ask …")
     items = [find_tool_server(settings, name) for name in names] or list(settings.tool_servers)
 
     async def try_all() -> list[CheckResult]:

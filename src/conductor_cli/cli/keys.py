@@ -55,6 +55,8 @@ KEY_COLUMNS: Final = (
 # What asks a service for something, since it has no request that only tries a key.
 _SERVICE_TESTS: Final = {
     "github": "conductor plan … -f issue:OWNER/REPO#N",
+    "brave": "conductor config set web.search brave, and a question",
+    "tavily": "conductor config set web.search tavily, and a question",
 }
 
 # A key given as an argument must not be repeated by Typer's own error for unexpected arguments.

@@ -425,6 +425,14 @@ SETTINGS: Final = (
         help="let workers look things up in an attached directory that is too long for a prompt",
     ),
     Setting(
+        name="web.search",
+        type="text",
+        default="",
+        form="brave, tavily, or the URL of a SearXNG",
+        pattern=r"|brave|tavily|https?://[^\s@?#]+",
+        help="let workers search the web by this provider, and read pages; empty: they may not",
+    ),
+    Setting(
         name="web.private_hosts",
         type="names",
         default=(),

@@ -45,6 +45,8 @@ POSTGRESQL: Final = "postgresql"
 
 SERVICES: Final[Mapping[str, str]] = {
     "github": "https://api.github.com",
+    "brave": "https://api.search.brave.com",
+    "tavily": "https://api.tavily.com",
 }
 """The addresses of services that are no models, and have a key like these."""
 
