@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
 from conductor_cli.app.file_tree import PART_HINT, FileTree, is_pattern, list_files
-from conductor_cli.app.sources import SourceContext, read_source
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import UsageError
@@ -224,6 +223,8 @@ class Attacher:
                 return None
             hint = f"curl -sSL -o page.html {shlex.quote(name)}; then: page.html"
             raise UsageError("only the command line attaches what is at a URL", hint=hint)
+        from conductor_cli.app.sources import SourceContext, read_source  # most name a file
+
         context = SourceContext(settings=self.settings, limit=TEXT_LIMIT, tell=self.tell)
         texts = read_source(name, context)
         if texts is None:

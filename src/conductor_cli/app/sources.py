@@ -24,13 +24,13 @@ from typing import Any, Final
 
 from conductor_cli.app.github import read_issue, read_pull_request
 from conductor_cli.app.keys import service_key
+from conductor_cli.app.web_tools import web_rules
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ModelError, UsageError
 from conductor_cli.core.formatting import format_count, format_names
 from conductor_cli.core.question import SourceText
 from conductor_cli.core.secret_files import is_secret_name, is_secret_text
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.web_access import DOMAINS_SETTING, HOSTS_SETTING, WebRules
 from conductor_cli.models.web import fetch_page, shown_url
 
 ENTRY_POINTS: Final = "conductor_llm.sources"
@@ -95,13 +95,6 @@ def _run_apart(reading: Awaitable[list[SourceText]]) -> list[SourceText]:
     if errors:
         raise errors[0]
     return results[0]
-
-
-def web_rules(settings: Settings) -> WebRules:
-    """Return which hosts the settings let be read."""
-    return WebRules(
-        private_hosts=tuple(settings[HOSTS_SETTING]), domains=tuple(settings[DOMAINS_SETTING])
-    )
 
 
 async def _read_url(url: str, context: SourceContext) -> list[SourceText]:

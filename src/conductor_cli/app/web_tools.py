@@ -23,7 +23,7 @@ from conductor_cli.core.errors import ConfigError, KeyMissing, ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import OfferedTool, ToolBox, ToolResult
-from conductor_cli.core.web_access import WebRules
+from conductor_cli.core.web_access import DOMAINS_SETTING, HOSTS_SETTING, WebRules
 from conductor_cli.models.chat_body import JsonBody
 from conductor_cli.models.http import HttpClient
 from conductor_cli.models.web import Page, fetch_page
@@ -111,6 +111,13 @@ def all_tool_servers(settings: Settings) -> tuple[ConfiguredTools, ...]:
     """Return the servers of tools of the settings, and the built-in tools where they are on."""
     web = configured_web(settings)
     return settings.tool_servers if web is None else (*settings.tool_servers, web)
+
+
+def web_rules(settings: Settings) -> WebRules:
+    """Return which hosts the settings let be read."""
+    return WebRules(
+        private_hosts=tuple(settings[HOSTS_SETTING]), domains=tuple(settings[DOMAINS_SETTING])
+    )
 
 
 def search_provider(settings: Settings) -> SearchProvider:

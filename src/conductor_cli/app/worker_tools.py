@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.keys import open_key_store
-from conductor_cli.app.sources import web_rules
 from conductor_cli.app.web_tools import NAME as WEB_TOOLS
 from conductor_cli.app.web_tools import (
     WebToolBox,
     all_tool_servers,
     configured_web,
     search_provider,
+    web_rules,
 )
 from conductor_cli.app.worker_selection import server_for_policy
 from conductor_cli.app.workers import check_changeable
