@@ -17,12 +17,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any, AnyStr, Final, NamedTuple
+from xml.etree.ElementTree import ParseError, fromstring
+from zipfile import ZipFile
 
 from pydantic_core import PydanticCustomError
 
 from conductor_cli.app.attach import PDF_LIMITS, read_pdf
+from conductor_cli.app.file_tree import list_files
+from conductor_cli.app.page_markdown import decode_page, to_markdown
+from conductor_cli.app.word_parts import prepare
 from conductor_cli.config.settings import Settings, load_settings
 from conductor_cli.core import events as ev
 from conductor_cli.core.bounded_parsing import parse_toml
@@ -65,6 +71,17 @@ _SCRATCH: Final = tempfile.TemporaryDirectory(
 """Where a target writes its input if it reads a file: in memory where there is such a directory."""
 
 FILE: Final = Path(_SCRATCH.name) / "20261122-201500-abcd.jsonl"
+
+
+MAX_PAGE_TEXT: Final = 50_000  # Characters of a page or a document
+TREE_FILES: Final = frozenset(
+    {"a.txt", "aaaaaaaaaaaaaaaaaaaaaaaa.py", "src/b.py", "src/a/a/a/c.py"}
+)
+"""The files of a tree that are no secrets."""
+WORD_NAMES: Final = {
+    b"w": "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
+    b"m": "http://schemas.openxmlformats.org/officeDocument/2006/math",
+}
 
 
 def pieces(content: AnyStr, seed: int) -> Iterator[AnyStr]:
@@ -277,6 +294,61 @@ def check_pdf(content: bytes) -> None:
         f"it was read for {took:.1f} seconds"
     )
     assert document.read <= max(document.pages, 0), f"{document.read} of {document.pages} pages"
+
+
+def check_web_page(content: bytes) -> None:
+    """A page is read whole or up to a bound, as text that its bytes may have."""
+    page = decode_page(content)
+    text, left_out, end = to_markdown(page, MAX_PAGE_TEXT, 5.0)
+    assert len(text) <= MAX_PAGE_TEXT, f"{len(text)} characters"
+    assert end in {"", "length"}, f"it was not read to its end: {end}"
+    assert all(count > 0 for count in left_out.values()), f"left out: {left_out}"
+
+
+def check_word_document(content: bytes) -> None:
+    """The main part of a document is made ready for reading, or refused as damaged."""
+    with suppress(ParseError):
+        document, left_out, _ = prepare(_word_file(content), MAX_PAGE_TEXT)
+        assert all(count > 0 for count in left_out.values()), f"left out: {left_out}"
+        with ZipFile(BytesIO(document)) as parts:
+            fromstring(parts.read("word/document.xml"))  # noqa: S314 - it was written here
+
+
+def _word_file(body: bytes) -> bytes:
+    """Return a Word document with this body."""
+    names = b" ".join(b'xmlns:%s="%s"' % (name, uri.encode()) for name, uri in WORD_NAMES.items())
+    file = BytesIO()
+    with ZipFile(file, "w") as parts:
+        parts.writestr(
+            "word/document.xml",
+            b"<w:document %s><w:body>%s</w:body></w:document>" % (names, body),
+        )
+    return file.getvalue()
+
+
+def check_ignore_file(content: bytes) -> None:
+    """Whatever a `.gitignore` says, no link is followed and nothing secret is listed."""
+    tree = _tree()
+    (tree / ".gitignore").write_bytes(content)
+    with suppress(UsageError):
+        listed = list_files(tree).files
+        names = {path.relative_to(tree).as_posix() for path in listed}
+        assert names <= TREE_FILES, f"listed: {sorted(names - TREE_FILES)}"
+
+
+@cache
+def _tree() -> Path:
+    """Return a directory with files, a secret, and links to a file and a directory outside."""
+    outside = Path(_SCRATCH.name) / "outside"
+    tree = Path(_SCRATCH.name) / "tree"
+    (outside / "more").mkdir(parents=True)
+    (outside / "private.txt").write_text("private")
+    for name in (*TREE_FILES, "id_rsa", "prod.env"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text("text")
+    (tree / "linked.txt").symlink_to(outside / "private.txt")
+    (tree / "linked").symlink_to(outside)
+    return tree
 
 
 def _children_seconds() -> float:
@@ -498,6 +570,12 @@ def _targets() -> Iterator[tuple[str, Target]]:
     yield "pdf", Target(check_pdf, lambda: [media_files.pdf("one", "two")], objects, 5)
     for api in ("chat_completions", "responses", "messages"):
         yield f"body {api}", Target(partial(check_body, api), partial(_bodies, api))
+    elements = (b"<form>", b"</form>", b"<td>", b"<p hidden>", b"<script>", b"&#0;", b"<!--")
+    yield "web page", Target(check_web_page, lambda: SEEDS["web page"], elements, 100)
+    parts = (b"<w:p>", b"</w:p>", b"<w:vanish/>", b"<m:oMath>", b"<w:tbl>", b"<!DOCTYPE x [")
+    yield "word", Target(check_word_document, lambda: SEEDS["word"], parts, 50)
+    patterns = (b"**/", b"*a*a*a*a*b", b"!", b"[a-", b"\\", b"/", b"{1,9}", b"\n!linked\n")
+    yield "gitignore", Target(check_ignore_file, lambda: SEEDS["gitignore"], patterns, 100)
     yield "mcp", Target(check_mcp, lambda: SEEDS["mcp"], inputs=100)
 
 
