@@ -64,6 +64,9 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         "several keys and records in one server, commands beside it, a kill: the book is the bill",
         3,
     ),
+    "limits": Campaign(
+        "random limits on dollars, tokens and calls: nothing spends more than SECURITY.md says", 8
+    ),
     "clocks": Campaign(
         "the clock goes back, forward, over midnight and through daylight saving", 3
     ),

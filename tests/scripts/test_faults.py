@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from conductor_cli.state.spending import DailySpend
-from scripts.faults import books, clocks, crashes, fuzz, neighbours, wire
+from scripts.faults import books, clocks, crashes, fuzz, limits, neighbours, wire
 from scripts.faults.crashes import Known, check, learn, live
 from scripts.faults.desk import CANARY, Desk, desk, ending_problem
 from scripts.faults.fuzz_targets import TARGETS, Target
@@ -112,6 +113,35 @@ def test_a_book_that_a_server_writes_for_several_keys_is_the_bill(at: Desk) -> N
     at.reset()
     at.stage.models.clear()
     assert books.write_book(at, books.prepare(at), random.Random("1 1")) == Outcome()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("is_honest", [True, False])
+def test_random_limits_hold(at: Desk, is_honest: bool) -> None:
+    """With an honest provider nothing exceeds them, with one that lies what SECURITY.md says."""
+    encoder = limits.prepare(at)
+    for number in range(2):
+        chance = random.Random(f"7 {number}")
+        setting = limits.draw_setting(chance, is_honest=is_honest)
+        outcome = limits.try_setting(at, encoder, setting, chance)
+        assert outcome.problem == "", setting
+
+
+def test_a_limit_that_is_exceeded_is_seen() -> None:
+    """Of all runs, of a day and of one run, by a fraction of a cent or one call."""
+    drawn = limits.draw_setting(random.Random("1"), is_honest=True)
+    setting = replace(
+        drawn,
+        command="batch",
+        max_cost=Decimal(1),
+        day_limits=(("calls_day", Decimal(3)),),
+        run_limits=(("tokens", Decimal(100)),),
+    )
+    provider = limits.Provider(setting, random.Random("1"))
+    provider.total = limits.Bill(cost=Decimal("1.001"), calls=4)
+    provider.of_question["Why 1?"] = limits.Bill(tokens=101)
+    problems = [*limits.exceeded(setting, provider, setting.max_cost)]
+    assert [problem.split()[0] for problem in problems] == ["$1.001", "4", "101"]
 
 
 def test_what_was_acknowledged_outlives_crashes() -> None:
