@@ -5,6 +5,7 @@ What still works, and what is said.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -16,7 +17,9 @@ import pytest
 
 import conductor_cli
 from conductor_cli.core.errors import ConfigError
-from tests.cli.stage import Stage, explained, limit_file_size, refuses
+from tests.cli.billing import questions
+from tests.cli.stage import Stage, explained, limit_file_size, refuses, says
+from tests.servers import SeenRequest, Wire
 
 NOTHING_STORED = "no trace and no daily total can be kept of this run"
 LIMITED = "[limits]\nattempts = 1\ncalls_day = 5"
@@ -256,3 +259,21 @@ def test_without_a_home_a_program_is_told_what_to_set(container: tuple[str, ...]
         check=False,
     )
     assert "ConfigError: this user has no home directory" in done.stderr
+
+
+def test_too_few_open_files_are_told_as_that(stage: Stage, tmp_path: Path) -> None:
+    """A connection that the system refuses does not look like a server that is off."""
+
+    async def slowly(seen: SeenRequest, wire: Wire) -> None:
+        await asyncio.sleep(0.3)  # so that all are open at once
+        await says("done")(seen, wire)
+
+    stage.configure("[limits]\nattempts = 1", workers={"alpha": "parallel = 64\n"})
+    stage.models["alpha"] = slowly
+    command = ("batch", questions(tmp_path / "q.jsonl", 80), "-o", tmp_path / "a.jsonl", "--yes")
+    few_files = ("bash", "-c", 'ulimit -n 40; exec "$@"', "limited")
+    done = stage.run(*command, "--parallel", "64", under=few_files)
+    assert done.code in {5, 7}, done
+    told = done.err + (tmp_path / "a.failed.jsonl").read_text()
+    assert "the system allows no further open file" in told
+    assert "nothing on this machine answers there" not in told

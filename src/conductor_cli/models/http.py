@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import errno
 import json
 import os
 import sys
@@ -178,6 +179,7 @@ REASONS: Final[Mapping[str, tuple[ModelErrorReason, str]]] = {
 _HINTS: Final[dict[str, str]] = {
     "connect": "check the URL, the network, HTTPS_PROXY and SSL_CERT_FILE",
     "missing": "check base_url",
+    "descriptors": "raise the limit on open files (ulimit -n 4096), or lower --parallel",
     "silent": "start the server, or fix its URL: nothing on this machine answers there",
 }
 
@@ -349,6 +351,9 @@ class HttpClient:
     def _model_error(self, error: Exception) -> ModelError:
         if isinstance(error, TimeoutError):
             return ModelError("timeout", f"{self.name}: no answer in the time left for this call")
+        if _lacks_descriptors(error):
+            message = f"{self.name} cannot be reached: the system allows no further open file"
+            return ModelError("connect", message, hint=_HINTS["descriptors"])
         reason, what = reason_of(error)
         said = "" if _may_show_headers(error) else clean_excerpt(str(error), self._secrets)
         silent = reason == "connect" and is_loopback(self.base_url) and "SSL" not in said
@@ -541,6 +546,15 @@ def reason_of(error: BaseException) -> tuple[ModelErrorReason, str]:
         return REASONS["LocalProtocolError"]
     return (
         _UNREACHABLE if isinstance(error, OSError) else ("internal", "failed for an unknown reason")
+    )
+
+
+def _lacks_descriptors(error: Exception) -> bool:
+    """Return whether a connection failed because this process has too many files open."""
+    causes = (error, error.__cause__, error.__context__)
+    return any(
+        isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE)
+        for cause in causes
     )
 
 
