@@ -6,8 +6,10 @@ Hosts, origins, keys and the command that makes them, and how much a request may
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,6 +30,7 @@ from conductor_cli.server.http.access import (
     AccessRules,
     Message,
     Scope,
+    describe_error,
     is_loopback_host,
 )
 from conductor_cli.state.trace_store import TraceStore
@@ -299,6 +302,21 @@ def test_a_failure_says_nothing_of_the_request(caplog: pytest.LogCaptureFixture)
     assert (answer.status, answer.error["type"]) == (500, "server_error")
     assert "ValueError at test_access.py:" in caplog.text
     assert "secret prompt" not in caplog.text + answer.body.decode()
+
+
+def test_the_log_says_what_the_system_refused_and_no_text_of_the_error() -> None:
+    """A full disk is named, also where the error that was made of it has other words."""
+    try:
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device", "/secret/name")
+        except OSError:
+            raise UsageError("a prompt") from None
+    except UsageError as error:
+        line = describe_error(error)
+    assert line.startswith("UsageError at test_access.py:")
+    assert line.endswith(f", {os.strerror(errno.ENOSPC)}")
+    assert "secret" not in line
+    assert "prompt" not in line
 
 
 def test_the_file_of_keys_has_hashes_for_its_owner(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ here is DNS rebinding), and the origin that it comes from must be allowed.
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import json
 import logging
+import os
 import re
 import secrets
 import time
@@ -464,13 +466,19 @@ def _request_line(scope: Scope, status: int, seconds: float) -> str:
 def describe_error(error: BaseException) -> str:
     """`ValueError at conversation.py:12, http.py:80`.
 
-    Where an error arose, and no text, which may quote a prompt.
+    Where an error arose, and what the system has refused, such as a full disk. No other text, which
+    may quote a prompt.
     """
     lines = list[str]()
     for frame in reversed(traceback.extract_tb(error.__traceback__)[-6:]):
         path = frame.filename.replace("\\", "/")
         lines.append(f"{path.rpartition('/')[2]}:{frame.lineno}")
-    return f"{type(error).__name__} at {', '.join(lines) or 'an unknown place'}"
+    refusal = ""
+    for cause in (error, error.__cause__, error.__context__):
+        # Names that cannot be resolved have numbers of their own.
+        if isinstance(cause, OSError) and cause.errno and cause.errno in errno.errorcode:
+            refusal = f", {os.strerror(cause.errno)}"
+    return f"{type(error).__name__} at {', '.join(lines) or 'an unknown place'}{refusal}"
 
 
 def is_loopback_host(host: str) -> bool:
