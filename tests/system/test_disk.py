@@ -134,6 +134,17 @@ def test_every_directory_that_is_made_is_its_owners_alone(tmp_path: Path) -> Non
         disk.make_private_directory(tmp_path / "file/a")
 
 
+def test_the_directory_of_a_lock_is_its_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with disk.exclusive_lock(tmp_path / "a/b/lock"):
+            pass
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b", "a/b/lock")]
+    assert modes == [0o700, 0o700, 0o600]
+
+
 HOLD = """
 import sys
 from pathlib import Path

@@ -237,7 +237,7 @@ def exclusive_lock(
     """
     from filelock import FileLock, Timeout  # only for commands that write something
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_directory(path.parent)
     lock: Any = FileLock(path, mode=mode, thread_local=False)  # another thread may end it
     with suppress(NotImplementedError):
         while not lock.is_locked:

@@ -29,7 +29,7 @@ from conductor_cli.core.terminal_text import short_line
 from conductor_cli.models.llama.dequantise import check_convertible, dequantise, model_config
 from conductor_cli.models.llama.gguf import part_files, read_all_tensors
 from conductor_cli.models.weights.huggingface import cached_path
-from conductor_cli.system.disk import check_room
+from conductor_cli.system.disk import check_room, make_private_directory
 from conductor_cli.system.hardware import read_memory
 from conductor_cli.train.job import process_count
 from conductor_cli.train.recipe import LoraSettings, Recipe, require
@@ -179,7 +179,7 @@ def _convert(path: Path, base: BaseModel) -> None:
         return
     # Each weight has 16 bits, a vector 32.
     check_room(base.directory, 2 * base.weights + (64 << 20), "CONDUCTOR_LLM_CACHE_DIR=DIR")
-    base.directory.parent.mkdir(parents=True, exist_ok=True)
+    make_private_directory(base.directory.parent)
     with require("transformers"):
         from transformers import AutoTokenizer
     with tempfile.TemporaryDirectory(dir=base.directory.parent, prefix=".") as directory:

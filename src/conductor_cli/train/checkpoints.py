@@ -16,7 +16,12 @@ from typing import Any, Final
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.evals.summary import SIGNIFICANT, mcnemar_p, wilson_interval
-from conductor_cli.system.disk import exclusive_lock, link_or_copy, write_atomically
+from conductor_cli.system.disk import (
+    exclusive_lock,
+    link_or_copy,
+    make_private_directory,
+    write_atomically,
+)
 from conductor_cli.train.job import mean
 
 SETTINGS_FILE: Final = "course.json"
@@ -91,7 +96,7 @@ def check_same_training(directory: Path, settings: Mapping[str, Any]) -> None:
 def write_settings(directory: Path, settings: Mapping[str, Any]) -> None:
     """Store the settings beside the checkpoints. Raises as `check_same_training`, and `OSError`."""
     check_same_training(directory, settings)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_private_directory(directory)
     write_atomically(directory / SETTINGS_FILE, json.dumps(settings, sort_keys=True))
 
 

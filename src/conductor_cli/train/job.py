@@ -39,7 +39,7 @@ from conductor_cli.evals.score import Score
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.base import Model
 from conductor_cli.run import Orchestra, Team
-from conductor_cli.system.disk import read_lines, write_atomically
+from conductor_cli.system.disk import make_private_directory, read_lines, write_atomically
 from conductor_cli.train.recipe import Recipe
 from conductor_cli.train.rollouts import Exercise, PlanOutcome, Rollouts, SampledPlan
 
@@ -246,7 +246,7 @@ def keep_metrics(path: Path, step: int) -> None:
 
     Raises `OSError`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_directory(path.parent)
     kept = [line for line in read_metrics(path) if line["step"] <= step]
     write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))
 

@@ -29,7 +29,7 @@ from conductor_cli.models.llama.gguf import (
     read_all_tensors,
     read_header_and_tensors,
 )
-from conductor_cli.system.disk import temporary_path
+from conductor_cli.system.disk import make_private_directory, temporary_path
 
 ARCHITECTURES: Final = {
     "llama": MODEL_ARCH.LLAMA,
@@ -117,7 +117,7 @@ def write_gguf(path: Path, writer: GGUFWriter) -> None:
     Raises `ModelError` of kind `file`.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_directory(path.parent)
         with temporary_path(path) as new:
             try:
                 writer.write_header_to_file(new)
