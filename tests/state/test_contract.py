@@ -219,6 +219,8 @@ SELECTED: dict[RunQuery, list[str]] = {
     RunQuery(terms=('"', "x")): [],
     RunQuery(terms=("pears",), state="interrupted"): ["one"],
     RunQuery(before="gone"): [],
+    RunQuery(before="\0"): [],
+    RunQuery(worker="\0"): [],
     RunQuery(before="20261102-100000-00000a"): ["one"],
     RunQuery(origins=("key anna",)): [],
 }

@@ -108,12 +108,12 @@ def _conditions(query: RunQuery) -> Conditions:
     if query.state:
         where.require(f"{_STATE} = %s", query.state)
     if query.worker:
-        where.require(_WORKER, f"{SEPARATOR}{query.worker}{SEPARATOR}")
+        where.require(_WORKER, f"{SEPARATOR}{storable(query.worker)}{SEPARATOR}")
     if query.since:
-        where.require("r.day >= %s AND r.run >= %s", day_of(query.since), query.since)
+        where.require("r.day >= %s AND r.run >= %s", day_of(query.since), storable(query.since))
     if query.before:
         day = day_of(query.before)
-        where.require(_BEFORE, day, day, query.before)
+        where.require(_BEFORE, day, day, storable(query.before))
     if query.origins:
         where.require("r.origin = ANY(%s)", list(query.origins))
     for term in query.terms:  # an index of three letters helps
