@@ -281,6 +281,10 @@ def _describe_evaluation(prepared: evaluations.PreparedEvaluation) -> list[str]:
     lines = [comparison]
     if prepared.estimate is not None:
         lines += prepared.estimate.lines()
+        limit = prepared.request.max_cost
+        if limit is not None and prepared.estimate.high.cost[1] > limit:
+            spent = f"it stops where {format_money(limit)} would be exceeded"
+            lines.append(f"{spent}; --max-cost USD sets another limit")
     else:
         lines.append(f"{spec.runs - prepared.done:,} runs, which cost nothing")
     lines += prepared.left_out
