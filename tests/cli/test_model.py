@@ -379,6 +379,7 @@ def test_verify_without_a_planner_reads_all_models(desk: Stage, tmp_path: Path) 
     for number in (1, 2):
         taken(desk, make(tmp_path / f"m{number}.gguf", seed=number), "--no-use")
     assert [item["name"] for item in desk.inside("model", "verify", "--json").json] == ["m1", "m2"]
+    assert "matches the file that was imported" in desk.ok("model", "verify").out
 
 
 def test_removing_the_planner_clears_the_choice(desk: Stage, tiny: Path) -> None:

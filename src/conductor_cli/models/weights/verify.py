@@ -74,7 +74,7 @@ def verify_model(
     manifest: Manifest, environ: Mapping[str, str], report: Report
 ) -> list[CheckedFile]:
     """Read every file of a model and compare it with the manifest; the header is checked, too."""
-    compared = describe_hash_source(manifest)
+    compared = _describe_comparison(manifest)
     hint = repair_hint(manifest, environ)
     whole = CheckedFile(name=manifest.name, path=manifest.path, compared=compared, hint=hint)
     checked = []
@@ -136,6 +136,15 @@ def describe_hash_source(manifest: Manifest) -> str:
             "for next time"
         ),
         "file": "nothing to compare it with; saved for next time",
+    }[manifest.hash_source]
+
+
+def _describe_comparison(manifest: Manifest) -> str:
+    """Return what the SHA-256 of a model that is read again was compared with."""
+    return {
+        "registry": "matches conductor's registry",
+        "hub": f"matches the checksum that {manifest.endpoint} reported when it was pulled",
+        "file": "matches the file that was imported",
     }[manifest.hash_source]
 
 
