@@ -549,8 +549,16 @@ def test_a_batch_asks_before_it_costs_something(one: Stage, tmp_path: Path) -> N
     source = numbers(tmp_path / "q.jsonl", 2)
     out = tmp_path / "a.jsonl"
     one.fails(2, "batch", source, "-o", out, "-q", told="needs a confirmation")
+    assert not out.exists(), "nothing was asked, so nothing is left behind"
     one.fails(3, "batch", source, "-o", out, "--max-cost", "1", told="no price is known for alpha")
     assert not one.asked("alpha")
+
+
+def test_a_planner_without_a_price_is_told_as_what_it_is(one: Stage, tmp_path: Path) -> None:
+    priced = "price = { input = 1, output = 1 }\n"
+    one.configure(PLANNED, workers={"alpha": priced, "beta": priced})
+    command = ("batch", numbers(tmp_path / "q.jsonl", 2), "-o", tmp_path / "a.jsonl")
+    one.fails(3, *command, "--max-cost", "1", told=("which plans", "conductor model use NAME"))
 
 
 needs_ray = pytest.mark.skipif(

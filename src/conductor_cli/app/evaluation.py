@@ -64,7 +64,13 @@ from conductor_cli.evals.cases import (
     read_cases,
     user_scorer,
 )
-from conductor_cli.evals.cost import CostEstimate, estimate_cost, has_no_cost, unpriced_models
+from conductor_cli.evals.cost import (
+    CostEstimate,
+    check_priced,
+    estimate_cost,
+    has_no_cost,
+    unpriced_models,
+)
 from conductor_cli.evals.judge import Judge
 from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec, RunKey
 from conductor_cli.evals.runner import Row, case_runner, run_cases
@@ -209,7 +215,7 @@ async def open_evaluation(
             spent = stored.spent()
         limit = _cost_limit(request, settings, spent)
         if limit is not None:
-            _check_prices(
+            check_priced(
                 unpriced_models(orchestra, planned=planned, judge=judge), orchestra.team.name
             )
         expected = _expected_cost(stored, estimate)
@@ -269,24 +275,6 @@ def _cost_limit(request: EvaluationRequest, settings: Settings, spent: Decimal) 
     if request.max_cost is not None:
         limit = min(limit, request.max_cost)
     return limit
-
-
-def _check_prices(unpriced: Sequence[str], planner: str) -> None:
-    """Raise `PolicyError`: a limit that ignores some of the calls would only seem to protect."""
-    if not unpriced:
-        return
-    hint = (
-        "add prices (conductor workers add … --set price=IN,OUT), or choose other workers: "
-        "--workers"
-    )
-    if planner in unpriced:
-        hint = (
-            "add the model that plans as a worker with its price (conductor workers add … --set "
-            "price=IN,OUT; 0,0 where it costs nothing) and plan with that: conductor model use NAME"
-        )
-    names = [f"{name}, which plans" if name == planner else name for name in unpriced]
-    message = f"the cost limit cannot be enforced: no price is known for {', '.join(names)}"
-    raise PolicyError(message, hint=hint)
 
 
 def _expected_cost(stored: Evaluation | None, estimate: CostEstimate | None) -> Decimal:

@@ -81,7 +81,9 @@ def confirm_cost(estimate: Sequence[str], what: str, *, yes: bool, quiet: bool) 
     if yes:
         return True
     if not can_ask():
-        hint = "check the estimate, then run it again with --yes"
+        hint = "read what stands above, then run it again with --yes"
+        if quiet:
+            hint = "--yes agrees to it; without --quiet it says what it may cost"
         raise UsageError(f"{what} may cost money and needs a confirmation", hint=hint)
     # Inside an event loop, Ctrl-C would otherwise wait for the line to be read.
     with handle_signal(signal.SIGINT, signal.default_int_handler):

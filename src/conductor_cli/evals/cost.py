@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.estimate import PlanEstimate, PlannerCost, estimate_plan, estimate_planning
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.plan import SELF, Plan, Step
@@ -223,3 +224,24 @@ def unpriced_models(
         for name, price in _prices(orchestra, planned=planned, judge=judge).items()
         if price is None
     )
+
+
+def check_priced(unpriced: Sequence[str], planner: str) -> None:
+    """Raise `PolicyError` where models of these names have no price that a limit could count.
+
+    A limit that ignores some of the calls would only seem to protect.
+    """
+    if not unpriced:
+        return
+    hint = (
+        "add prices (conductor workers add … --set price=IN,OUT), or choose other workers: "
+        "--workers"
+    )
+    if planner in unpriced:
+        hint = (
+            "add the model that plans as a worker with its price (conductor workers add … --set "
+            "price=IN,OUT; 0,0 where it costs nothing) and plan with that: conductor model use NAME"
+        )
+    names = [f"{name}, which plans" if name == planner else name for name in unpriced]
+    message = f"the cost limit cannot be enforced: no price is known for {', '.join(names)}"
+    raise PolicyError(message, hint=hint)

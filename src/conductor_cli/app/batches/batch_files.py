@@ -91,6 +91,8 @@ def _open_locked(source: Path, answers: Path, locks: Path, stack: ExitStack) -> 
     _drop_answered(answered.ids, failures)
     failed = _WrittenLines(failures)
     is_retry = source.exists() and failures.exists() and failures.samefile(source)
+    if not answers.exists():
+        stack.callback(_drop_unused, answers, failures, record)
     recorded, _ = read_spent(record)
     counts = _count_input(source, answered, failed)
     if is_retry:
@@ -285,6 +287,14 @@ def _drop_answered(answered: HashSet, failures: Path) -> None:
 def _drop_answered_since(answers: Path, failures: Path) -> None:
     """Leave of the failures those that were not answered, also by this process. As above."""
     _drop_answered(_WrittenLines(answers).ids, failures)
+
+
+def _drop_unused(answers: Path, failures: Path, record: Path) -> None:
+    """Remove the file of answers of a batch of which nothing was done, or cost anything."""
+    spent, _ = read_spent(record)
+    is_empty = answers.exists() and not answers.stat().st_size
+    if is_empty and not spent and not failures.exists():
+        answers.unlink()
 
 
 def _keep_lines(path: Path, numbers: set[int]) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from conductor_cli.app.batches.batch_files import Batch
 from conductor_cli.app.batches.input_forms import read_items
 from conductor_cli.app.batches.shared_budget import SharedBudget
-from conductor_cli.core.errors import Failure, PolicyError, UsageError, describe_system_error
+from conductor_cli.core.errors import Failure, UsageError, describe_system_error
 from conductor_cli.core.formatting import format_money
-from conductor_cli.evals.cost import estimate_most, unpriced_models
+from conductor_cli.evals.cost import check_priced, estimate_most, unpriced_models
 from conductor_cli.run import Orchestra
 from conductor_cli.run.budget import RAISE_IT, Budget
 
@@ -20,14 +20,7 @@ if TYPE_CHECKING:
 
 def check_prices(orchestra: Orchestra) -> None:
     """Raise `PolicyError` where a limit in US dollars cannot be enforced."""
-    unpriced = ", ".join(unpriced_models(orchestra, planned=True))
-    if unpriced:
-        message = f"the cost limit cannot be enforced: no price is known for {unpriced}"
-        hint = (
-            "add prices (conductor workers add … --set price=IN,OUT), or choose other workers: "
-            "--workers"
-        )
-        raise PolicyError(message, hint=hint)
+    check_priced(unpriced_models(orchestra, planned=True), orchestra.team.name)
 
 
 def open_budget(batch: Batch, orchestra: Orchestra, limit: Decimal | None) -> Budget:
