@@ -18,6 +18,10 @@ import pytest
 from tests.cli.billing import Provider, cases, questions
 from tests.cli.stage import Done, Stage, finished
 from tests.servers import SeenRequest, Wire
+from tests.state.cluster import Cluster
+from tests.state.conftest import postgres
+
+__all__ = ["postgres"]
 
 
 @pytest.fixture
@@ -90,6 +94,25 @@ def test_a_batch_counts_calls_that_a_kill_has_cut_off(
     stage.models["alpha"] = work
     stage.ends(6, *command)
     assert provider.billed <= Decimal("7.5")
+
+
+def test_a_batch_of_two_machines_spends_no_cent_too_much(
+    stage: Stage, provider: Provider, tmp_path: Path, postgres: Cluster
+) -> None:
+    """They share it by a database. Each has its own files, and its questions at the same time."""
+    state = {"CONDUCTOR_LLM_STATE": postgres.new_database()}
+    started = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        source = questions(tmp_path / name / "q.jsonl", 240)
+        command = ("batch", source, "-o", tmp_path / name / "a.jsonl", "--max-cost", "5.5")
+        started.append(stage.start(*command, env=state))
+    ended = []
+    for process in started:
+        with process:
+            ended.append(finished(process))
+    assert [done.code for done in ended] == [6, 6], ended
+    assert Decimal("4.5") < provider.billed <= Decimal("5.5")
 
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: make train-setup")
