@@ -535,6 +535,20 @@ def test_a_worker_a_pool_and_a_run_name_tools(tools: Stage) -> None:
     assert "can use tools: do sums." in planner["messages"][1]["content"]
 
 
+def test_a_call_in_the_background_waits_for_a_person_elsewhere(tools: Stage) -> None:
+    tools.models["alpha"] = calls("write", text="one line")
+    run = tools.run("ask", "--bg", "?", "--tools", "t").out.strip()
+    with terminal(tools, "trace", "attach", run, command=COMMAND) as shown:
+        shown.until("l: leave it to")
+        assert "alpha (step 1) wants to call write of t:" in shown.scrolled
+        (row,) = tools.ok("trace", "list", "--json").json
+        assert (row["state"], row["waits"]) == ("running", "approval of t.write")
+        shown.program.send("y")
+        assert shown.end() == 0
+    assert "the tool says: written" in tools.ok("trace", "show", run).out
+    assert diary(tools)[-1] == "write one line"
+
+
 @pytest.mark.parametrize(
     ("key", "said"), [("y", "the tool says: written"), ("n", "the user does not allow it")]
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +28,7 @@ from conductor_cli.core.errors import ConductorError, ConfigError, Failure, Fail
 from conductor_cli.core.events import Event, InputAsked, PlanOffered, ToolOffered, innermost_event
 from conductor_cli.core.input_requests import InputReply
 from conductor_cli.core.plan import Decision
-from conductor_cli.core.trace import Trace, apply_event
+from conductor_cli.core.trace import Offer, Trace, apply_event
 from conductor_cli.run import Orchestra, Run, RunSpec, start_run
 from conductor_cli.run.orchestra import ToolVerdict
 from conductor_cli.run.runner import leaves_no_choice
@@ -38,6 +38,7 @@ from conductor_cli.state.interfaces import (
     Traces,
 )
 from conductor_cli.state.opening import open_state
+from conductor_cli.state.run_messages import RunInbox, RunMessage
 from conductor_cli.state.trace_file import ENDS
 from conductor_cli.system.threads import run_in_thread_if_large
 from conductor_cli.views.base import FRAME_SECONDS, RunView
@@ -53,6 +54,10 @@ MAX_UNREAD_TRACES: Final = 64  # Traces that a slow view may hold
 WAKE_SECONDS: Final = 0.02  # How long a piece of text waits for others before a view is woken
 
 PLAN_DROPPED: Final = "the plan was dropped"
+TOOL_VERDICTS: Final[Mapping[str, ToolVerdict]] = {"once": "once", "always": "always", "no": "no"}
+"""What the user says of a call, by the act of a message."""
+CANCELLED_ELSEWHERE: Final = "cancelled from outside"
+LISTEN_SECONDS: Final = 0.2  # Between two looks at the messages of other processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +185,10 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
 
 class TraceIncomplete(ConductorError):
     """A trace that is required could not be stored to its end."""
+
+
+class DecidedElsewhere(Exception):
+    """Another process has decided about what a person is asked here."""
 
 
 class RunRecorder:
@@ -364,6 +373,8 @@ async def run_to_end(
     *,
     on_end: Callable[[], None] = lambda: None,
     on_output_lost: Callable[[], None] = lambda: None,
+    inbox: RunInbox | None = None,
+    dismiss: Callable[[Offer], None] = lambda _: None,
 ) -> RunResult:
     """Read the run of a job to its end. An event is stored before the view sees it.
 
@@ -371,11 +382,15 @@ async def run_to_end(
     None drops it; of calls of tools that may change something, `decide_tool`; `give_input` answers
     what a server of tools asks. They may block: they have the view's thread. Once `on_end` is
     called, nobody waits for what they say. `on_output_lost` is called on the view's thread when
-    standard output cannot be written. Raises `ConfigError` where a trace is required and cannot be
-    begun, and whatever the view raised.
+    standard output cannot be written. The messages of `inbox` are obeyed; `dismiss` is told what
+    was decided by one, and what is asked about that may then raise `DecidedElsewhere`. Raises
+    `ConfigError` where a trace is required and cannot be begun, and whatever the view raised.
     """
     shown = _ViewThread(run, view, decide_plan, decide_tool, give_input, on_output_lost)
     incomplete: TraceIncomplete | None = None
+    listening: asyncio.Task[None] | None = None
+    if inbox is not None:
+        listening = asyncio.create_task(shown.obey(inbox, dismiss))
     try:
         async with aclosing(perform(run, job)) as events:
             async for event, trace in events:
@@ -383,6 +398,8 @@ async def run_to_end(
     except TraceIncomplete as error:
         incomplete = error
     finally:
+        if listening is not None:
+            listening.cancel()
         on_end()
         await shown.close()
     failure = run.trace.error
@@ -422,6 +439,7 @@ class _ViewThread:
         """
         self._on_output_lost = on_output_lost
         self._fault: Exception | None = None
+        self._decided = list[Offer]()  # By messages of other processes
         self._loop = asyncio.get_running_loop()
         self._unread: deque[tuple[Event, Trace | None] | None] = deque()
         self._woken = threading.Event()
@@ -443,6 +461,36 @@ class _ViewThread:
             self._timer.cancel()
             self._timer = None
         self._woken.set()
+
+    async def obey(self, inbox: RunInbox, dismiss: Callable[[Offer], None]) -> None:
+        """Do what the messages of other processes say, until this is cancelled."""
+        while True:
+            await asyncio.sleep(LISTEN_SECONDS)
+            for message in inbox.read():
+                self._obey_message(message, dismiss)
+
+    def _obey_message(self, message: RunMessage, dismiss: Callable[[Offer], None]) -> None:
+        if message.act == "cancel":
+            failure = Failure(kind="cancelled", message=CANCELLED_ELSEWHERE)
+            self.run.stop("cancelled", failure=failure)
+            return
+        offer = self.run.trace.waits_for
+        # A message about an earlier offer comes too late: nobody has seen this one.
+        if offer is None or offer in self._decided or not message.is_about(offer.at):
+            return
+        if isinstance(offer, ToolOffered):
+            if message.act not in TOOL_VERDICTS:
+                return
+            self.run.decide_tool(TOOL_VERDICTS[message.act])
+        elif message.act == "approve":
+            self.run.decide(Decision())
+        elif message.act == "drop":
+            failure = Failure(kind="cancelled", message=PLAN_DROPPED, reason="output_closed")
+            self.run.stop("cancelled", failure=failure)
+        else:
+            return
+        self._decided.append(offer)
+        dismiss(offer)
 
     async def close(self) -> None:
         """Wait until everything is shown. Raises what the view raised."""
@@ -485,15 +533,27 @@ class _ViewThread:
                 reply = self._give_input(offered)
             self._loop.call_soon_threadsafe(self.run.give_input, reply)
             return
+        try:
+            self._ask_person(offered)
+        except DecidedElsewhere:
+            return
+
+    def _ask_person(self, offered: Event) -> None:
+        """Have the person of this process decide. Raises `DecidedElsewhere`."""
+        if offered in self._decided:
+            return
         if isinstance(offered, ToolOffered):
             verdict: ToolVerdict = "no"
             if self._decide_tool is not None:
                 verdict = self._decide_tool(offered)
-            self._loop.call_soon_threadsafe(self.run.decide_tool, verdict)
+            if offered not in self._decided:
+                self._loop.call_soon_threadsafe(self.run.decide_tool, verdict)
             return
         decision = None
         if self._decide_plan is not None:
             decision = self._decide_plan(self.run)
+        if offered in self._decided:
+            return
         if decision is not None:
             self._loop.call_soon_threadsafe(self.run.decide, decision)
         else:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.config.settings import app_paths, load_settings
 from conductor_cli.core.chat import MediaKind
+from conductor_cli.core.data_policy import DataPolicy
 from conductor_cli.core.disclosures import (
     Disclosure,
     disclosures_of,
@@ -24,11 +25,13 @@ from conductor_cli.core.disclosures import (
 )
 from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
 from conductor_cli.core.plan import SELF, Plan
+from conductor_cli.core.policy import PoolPolicy
 from conductor_cli.core.pool import Pool
+from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import PastTurn, Question
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.trace import Outcome, Trace
-from conductor_cli.models.recipients import recipient_of
+from conductor_cli.models.recipients import recipient_facts, recipient_of
 from conductor_cli.state.interfaces import TraceCheck, Traces
 from conductor_cli.state.opening import open_state
 from conductor_cli.state.stored_run import RunQuery, StoredRun, normalize_terms
@@ -264,6 +267,25 @@ def describe_offer(run: Run) -> PlanOffer:
             if not notice.step and notice.at >= run.state.planning.began_at
         ),
         done=frozenset(run.trace.done()),
+    )
+
+
+def describe_stored_offer(trace: Trace) -> PlanOffer:
+    """The plan that a run of another process offers, as its trace has it."""
+    assert isinstance(trace.plan, Plan)
+    recipients = {worker.name: recipient_facts(worker) for worker in trace.pool}
+    pool_policy = PoolPolicy(policy=trace.policy, recipients=recipients)
+    policy = DataPolicy(pool_policy, trace.pool.names, trace.question)
+    return PlanOffer(
+        question_for=policy.question_for,
+        has_files=bool(trace.question.files),
+        plan=trace.plan,
+        pool=trace.pool,
+        profile=WorkerProfile(),
+        limits=trace.limits,
+        recipients=recipients_of(trace.pool),
+        remarks=tuple(notice.text for notice in trace.recovered if not notice.step),
+        done=frozenset(trace.done()),
     )
 
 

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from conductor_cli.app.driver import DecidedElsewhere
 from conductor_cli.app.traces import describe_offer, planned_flow, recipients_of, stored_flow
 from conductor_cli.cli.browser import open_browser
-from conductor_cli.cli.keypress import Keyboard, NoAnswer, has_terminal
+from conductor_cli.cli.keypress import Keyboard, NoAnswer, Nudged, has_terminal
 from conductor_cli.cli.output import print_error, print_json, print_line
 from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.errors import ConductorError, ConfigError, UsageError, describe_system_error
-from conductor_cli.core.events import InputAsked, ToolOffered
+from conductor_cli.core.events import InputAsked, PlanOffered, ToolOffered
 from conductor_cli.core.input_requests import (
     FieldValue,
     InputField,
@@ -37,12 +38,19 @@ from conductor_cli.core.plan_file import format_plan_file, parse_plan_file
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.question import Question, shorten
 from conductor_cli.core.terminal_text import one_line, reveal, sanitize
+from conductor_cli.core.trace import Offer
 from conductor_cli.run import Run
 from conductor_cli.run.orchestra import ToolVerdict
 from conductor_cli.state.interfaces import Traces
 from conductor_cli.views.base import Stderr, Stdout
 from conductor_cli.views.output_formats import ColorName, OutputContext
-from conductor_cli.views.plan_text import flow_json, flow_lines, plan_lines, stand_in_lines
+from conductor_cli.views.plan_text import (
+    PlanOffer,
+    flow_json,
+    flow_lines,
+    plan_lines,
+    stand_in_lines,
+)
 from conductor_cli.views.run_text import short_name
 from conductor_cli.views.text_layout import BLANK, Line, Printer, Screen
 
@@ -95,6 +103,7 @@ def print_stored_flow(
 
 MAX_ARGUMENT_CHARACTERS: Final = 1500  # Of the value of an argument that are shown
 CHOICES: Final = "y: call it once, a: allow this tool for the whole run, n: refuse"
+LEAVE: Final = "l: leave it to somebody else"
 _VERDICTS: Final[dict[str, ToolVerdict]] = {
     "y": "once",
     "a": "always",
@@ -113,7 +122,8 @@ class Approver:
 
     Opens the terminal; close it.
 
-    From any thread, `wake` says that nobody waits for an answer any more.
+    From any thread, `wake` says that nobody waits for an answer any more, and `dismiss` that
+    another process has decided about an offer.
     """
 
     def __init__(self, context: OutputContext) -> None:
@@ -121,17 +131,34 @@ class Approver:
         self._keyboard = Keyboard()
         self.wake = self._keyboard.wake
         self.close = self._keyboard.close
+        self._dismissed = list[Offer]()
+        self._offer: Offer | None = None  # What is asked about now
         self._draft = ""
         """An edited plan that cannot be run. The editor opens on it, so that what the person wrote
         is not lost.
         """
 
+    def dismiss(self, offer: Offer) -> None:
+        """End the question about an offer: another process has decided about it."""
+        self._dismissed.append(offer)
+        self._keyboard.nudge()
+
     def _key(self, choices: str) -> str:
         """Return the key, in lower case, that a person presses once these choices are shown.
 
-        Raises `NoAnswer`.
+        Raises `NoAnswer`, and `DecidedElsewhere` once another process has answered.
         """
-        return self._keyboard.key(lambda: self._print_question(choices)).lower()
+        while True:
+            try:
+                return self._keyboard.key(lambda: self._print_question(choices)).lower()
+            except Nudged:
+                self._check_undecided()
+
+    def _check_undecided(self) -> None:
+        """Raise `DecidedElsewhere` where another process has decided about the offer of now."""
+        if self._offer in self._dismissed:
+            self._print_question("This was decided elsewhere.")
+            raise DecidedElsewhere
 
     def _print_question(self, text: str) -> None:
         screen = self._printer.screen
@@ -140,8 +167,21 @@ class Approver:
     def decide_tool(self, offered: ToolOffered) -> ToolVerdict:
         """Return what the person says. Without an answer the call is refused.
 
-        Blocks, so call it on its own thread.
+        Blocks, so call it on its own thread. Raises `DecidedElsewhere`.
         """
+        return self.ask_about_tool(offered) or "no"
+
+    def ask_about_tool(
+        self, offered: ToolOffered, *, may_leave: bool = False
+    ) -> ToolVerdict | None:
+        """Return what the person says of a call; None without an answer.
+
+        With `may_leave` they may leave it to somebody else. Raises `DecidedElsewhere`.
+        """
+        choices = CHOICES
+        if may_leave:
+            choices += f", {LEAVE}"
+        self._offer = offered
         who = f"Step {offered.step}"
         if offered.worker:
             who = f"{short_name(offered.worker)} (step {offered.step})"
@@ -153,14 +193,36 @@ class Approver:
         with suppress(NoAnswer):
             # Enter is no answer: it may have been pressed for something else.
             while verdict is None:
-                verdict = _VERDICTS.get(self._key(CHOICES))
-        return verdict or "no"
+                key = self._key(choices)
+                if may_leave and key == "l":
+                    return None
+                verdict = _VERDICTS.get(key)
+        return verdict
+
+    def ask_about_plan(self, offered: PlanOffered, plan: PlanOffer) -> bool | None:
+        """Return whether the plan of another process is to be run; None without an answer.
+
+        Raises `DecidedElsewhere`.
+        """
+        self._offer = offered
+        self._printer.print([BLANK, *plan_lines(plan, self._printer.screen), BLANK])
+        with suppress(NoAnswer):
+            while True:
+                key = self._key(f"Enter: run it, d: drop it, {LEAVE}")
+                if key in "ry\r\n":
+                    return True
+                if key in "dnq":
+                    return False
+                if key == "l":
+                    return None
+        return None
 
     def give_input(self, asked: InputAsked) -> InputReply:
         """Return what the person answers to a server of tools. Without an answer it is told so.
 
         Blocks, so call it on its own thread.
         """
+        self._offer = None
         server = one_line(asked.server)
         self._printer.print([BLANK])
         self._print_question(f"{server} asks you for something. These are its own words:")
@@ -241,9 +303,12 @@ class Approver:
     def decide_plan(self, run: Run) -> Decision | None:
         """Return what the person decides about the plan on offer; None drops it.
 
-        It blocks: call it on a thread.
+        It blocks: call it on a thread. Raises `DecidedElsewhere`.
         """
         self._draft = ""
+        self._offer = run.trace.offer
+        if self._offer is None and not run.trace.ended:
+            raise DecidedElsewhere
         try:
             self._printer.print(
                 [BLANK, *plan_lines(describe_offer(run), self._printer.screen), BLANK]
@@ -272,6 +337,9 @@ class Approver:
                     self._printer.print(
                         [BLANK, *planned_flow_lines(run, self._printer.screen), BLANK]
                     )
+        except Nudged:
+            self._check_undecided()
+            return None
         except NoAnswer:
             return None
 

@@ -14,7 +14,9 @@ import typer
 
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.approval import print_plan
+from conductor_cli.cli.background import start_in_background
 from conductor_cli.cli.memory import memory_context
+from conductor_cli.cli.output import print_line
 from conductor_cli.cli.session import (
     STDIN,
     STDIN_NAME,
@@ -65,6 +67,10 @@ def ask_command(
         opt.option("--schema", "JSON Schema of the answer; exit code 7 if it breaks it.", "FILE"),
     ] = None,
     check: opt.Check = None,
+    background: Annotated[
+        bool,
+        opt.option("--bg", "Run it in the background and print its id; see trace attach and wait."),
+    ] = False,
 ) -> None:
     """Ask a question: plan it, run the plan over the workers, print the answer."""
     paths = opt.with_clipboard(file, clipboard)
@@ -76,6 +82,8 @@ def ask_command(
     only = options.worker_names
     flags = options.settings() | opt.check_flags({"learning.check": check})
     session = Session(context.obj, options, flags, model=model)
+    if background and session.background is None:
+        raise typer.Exit(_ask_in_background(session))
     if resume is not None:
         stopped = session.read_ended(resume)
         if is_complete(stopped):
@@ -115,6 +123,25 @@ def ask_command(
     raise typer.Exit(
         session.run(full_question, only=only or filled.workers, plan=filled.plan).exit_code
     )
+
+
+def _ask_in_background(session: Session) -> int:
+    """Start the command again in the background, print the id of its run, return the exit code."""
+    if not session.stores_traces:
+        hint = "leave --no-trace out; or: conductor config set traces.keep auto"
+        raise UsageError("--bg needs a trace: the answer is nowhere else", hint=hint)
+    if session.output != "answer":
+        hint = "conductor trace show RUN --json prints the run once it has ended"
+        raise UsageError("--bg prints no answer, so it takes no --format", hint=hint)
+    code, run = start_in_background()
+    if run:
+        print_line(run)
+        session.tell(
+            f"the run goes on in the background; to watch it: conductor trace attach {run}"
+        )
+        session.tell(f"to wait for its end: conductor trace wait {run}")
+        session.tell(f"to end it: conductor trace cancel {run}")
+    return code
 
 
 def _describe_complete(trace: Trace, session: Session) -> str:

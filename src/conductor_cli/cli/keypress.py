@@ -30,6 +30,10 @@ class NoAnswer(Exception):
     """
 
 
+class Nudged(NoAnswer):
+    """Somebody ended this waiting only, since what is asked may have an answer by now."""
+
+
 class Keyboard:
     """The terminal that this process belongs to. Close it."""
 
@@ -39,9 +43,15 @@ class Keyboard:
         # A byte in this pipe ends the waiting in `_read`, which no exception from another thread
         # could do.
         self._woken, self._wake = os.pipe()
+        self._is_over = False
 
     def wake(self) -> None:
         """End the waiting, now and later. From any thread."""
+        self._is_over = True
+        self.nudge()
+
+    def nudge(self) -> None:
+        """End the waiting of now with `Nudged`. From any thread."""
         with suppress(OSError):
             os.write(self._wake, b".")
 
@@ -71,9 +81,15 @@ class Keyboard:
     def _read(self, most: int) -> str:
         try:
             ready = select.select([self.file, self._woken], [], [])[0]
+            is_nudged = self._woken in ready and not self._is_over
+            if is_nudged:
+                os.read(self._woken, LONGEST)
             data = b"" if self._woken in ready else os.read(self.file, most)
         except OSError:
+            is_nudged = False
             data = b""
+        if is_nudged:
+            raise Nudged
         if data in (b"", CTRL_D):
             raise NoAnswer
         return data.decode("utf-8", "replace")

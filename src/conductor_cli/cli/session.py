@@ -13,7 +13,7 @@ from contextlib import ExitStack, asynccontextmanager, closing, nullcontext, sup
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGINT
-from typing import Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from conductor_cli.app.attach import SILENCE_SECONDS, TEXT_LIMIT, TO_UTF8, Attacher, decode_text
 from conductor_cli.app.driver import (
@@ -35,6 +35,7 @@ from conductor_cli.app.worker_selection import (
     with_plain_model,
 )
 from conductor_cli.app.worker_tools import keep_tools_of
+from conductor_cli.cli.background import BACKGROUND_SETTINGS, AbsentPerson, take_background
 from conductor_cli.cli.keypress import has_terminal
 from conductor_cli.cli.options import (
     FILE_LIKE,
@@ -59,8 +60,12 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.run import Orchestra, RunSpec
 from conductor_cli.state.interfaces import AttachmentStore
 from conductor_cli.state.opening import open_state
+from conductor_cli.state.run_messages import RunInbox
 from conductor_cli.system.disk import open_finite
-from conductor_cli.views.output_formats import OutputContext, OutputName, open_views
+from conductor_cli.views.output_formats import OutputContext, OutputName, RunView, open_views
+
+if TYPE_CHECKING:
+    from conductor_cli.cli.approval import Approver
 
 
 class Session:
@@ -84,6 +89,9 @@ class Session:
             raise problem
         if flags is None:
             flags = options.settings()
+        self.background = take_background()
+        if self.background is not None:
+            flags = {**flags, **BACKGROUND_SETTINGS}
         self.common = common
         self.options = options
         settings = load_settings(os.environ, flags, common.config)
@@ -185,7 +193,7 @@ class Session:
                 self.settings = with_plain_model(self.settings, model)
             if is_rehearsal_run(resume):
                 self.settings = replace(self.settings, rehearsal=True)
-        if self.approves and not plan_only:
+        if self.approves and not plan_only and self.background is None:
             # Draws with Rich, which takes long to load
             from conductor_cli.cli.approval import check_terminal
 
@@ -257,15 +265,27 @@ class Session:
         command = check_command(self.settings)
         plan_only = job.spec.plan_only
         approves = job.spec.approves
-        asks_about_tools = orchestra.tools is not None and has_terminal() and not plan_only
+        can_ask = self.background is not None or has_terminal()
+        asks_about_tools = orchestra.tools is not None and can_ask and not plan_only
         job = replace(job, spec=replace(job.spec, asks_about_tools=asks_about_tools))
         run = begin_run(job, orchestra)
         around = replace(self.output_context, asked=chat)
-        view = open_views(self.output, self.settings["output.progress"], around)
+        view: RunView
+        if self.background is not None:
+            view = self.background
+        else:
+            view = open_views(self.output, self.settings["output.progress"], around)
         with ExitStack() as stack:
             signals = stack.enter_context(stop_on_signals(run, chat=chat))
-            person = None
-            if approves or asks_about_tools:
+            inbox = None
+            if job.store is not None and not plan_only:
+                with suppress(OSError):  # then no other process can say anything to the run
+                    inbox = RunInbox(self.settings.paths.messages, run.id)
+                    stack.enter_context(closing(inbox))
+            person: Approver | AbsentPerson | None = None
+            if self.background is not None:
+                person = AbsentPerson()
+            elif approves or asks_about_tools:
                 from conductor_cli.cli.approval import Approver
 
                 person = stack.enter_context(closing(Approver(self.output_context)))
@@ -278,6 +298,8 @@ class Session:
                 person.give_input if person and asks_about_tools else None,
                 on_end=person.wake if person else lambda: None,
                 on_output_lost=leave_stdout,
+                inbox=inbox,
+                dismiss=person.dismiss if person else lambda _: None,
             )
         for error in result.errors:
             print_error(error)

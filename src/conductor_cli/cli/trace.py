@@ -222,6 +222,41 @@ def replay_events(
     return 0
 
 
+@app.command("attach")
+def attach_command(
+    context: typer.Context, run: Run = "last", progress: opt.ProgressOption = None
+) -> None:
+    """Show a run that goes on, and ask what it waits for; Ctrl-C leaves it alone.
+
+    Exits with the code of the run. One that has ended is shown as it ended.
+    """
+    from conductor_cli.cli.attach import attach_to_run  # loads everything that a run needs
+
+    raise typer.Exit(attach_to_run(context.obj, traces.open_trace_store().find(run), progress))
+
+
+@app.command("wait")
+def wait_command(
+    run: Run = "last",
+    timeout: Annotated[
+        float | None,
+        opt.option("--timeout", "Wait at most so long; then exit with 124.", "SECONDS", min=0),
+    ] = None,
+) -> None:
+    """Wait until a run has ended; exits with its code."""
+    from conductor_cli.cli.attach import wait_for_run  # asyncio: the other commands stay quick
+
+    raise typer.Exit(wait_for_run(traces.open_trace_store().find(run), timeout))
+
+
+@app.command("cancel")
+def cancel_command(run: Run = "last") -> None:
+    """End a run that goes on in another terminal or in the background."""
+    from conductor_cli.cli.attach import cancel_run  # asyncio: the other commands stay quick
+
+    cancel_run(traces.open_trace_store().find(run))
+
+
 @app.command("verify")
 def verify_runs_command(
     run: Run = "last",

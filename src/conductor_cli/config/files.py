@@ -40,6 +40,11 @@ class AppPaths:
         return self.state / "traces"
 
     @property
+    def messages(self) -> Path:
+        """The messages to runs that take place on this machine."""
+        return self.state / "messages"
+
+    @property
     def ratings(self) -> Path:
         return self.state / "ratings.jsonl"
 

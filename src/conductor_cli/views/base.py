@@ -33,7 +33,8 @@ class RunView:
     `draw` is called often, on the same thread, and redraws what moves. `close` ends the output,
     also that of an interrupted run. Between `pause` and `resume` progress writes nothing: the
     answer uses the terminal. `skip_to` gets the last event of a replay that was cut short: progress
-    shows how the run ended, and the output stays cut.
+    shows how the run ended, and the output stays cut. `leave` takes the place of `close` where a
+    run of another process is not looked at any more.
     """
 
     def show(self, event: Event, trace: Trace) -> None: ...
@@ -47,6 +48,10 @@ class RunView:
     def skip_to(self, event: Event, trace: Trace) -> None: ...
 
     def close(self) -> None: ...
+
+    def leave(self) -> None:
+        """End the output while the run goes on elsewhere; nothing is said of an end."""
+        self.close()
 
 
 class Stdout:

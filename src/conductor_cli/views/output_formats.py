@@ -137,6 +137,13 @@ class RunDisplay(RunView):
             self._progress.close()
             self._attention.close()
 
+    def leave(self) -> None:
+        try:
+            self._output.close()
+        finally:
+            self._progress.leave()
+            self._attention.close()
+
 
 def _is_of_answer(event: Event, trace: Trace) -> bool:
     """Return whether an event belongs to what the answering step writes."""

@@ -178,6 +178,8 @@ class SilentProgress(RunView):
     def show(self, _: ev.Event, trace: Trace) -> None:
         self._trace = trace
 
+    def leave(self) -> None: ...
+
     def close(self) -> None:
         self._write(_shortening_lines(self._trace))
         self._write(problem_lines(self._trace, stored=self._stored))

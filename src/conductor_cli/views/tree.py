@@ -148,6 +148,9 @@ class TreeProgress(RunView):
             indent = "  "
         self._print(lines)
 
+    def leave(self) -> None:
+        self._settle()
+
     def draw(self) -> None:
         now = self._clock()
         if self._paused or (not self._changed and now - self._drawn < IDLE_SECONDS):

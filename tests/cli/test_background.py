@@ -1,0 +1,209 @@
+"""Runs in the background: begun, watched, waited for, answered and ended from other processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.state.run_messages import RunInbox, RunMessage, is_listening, send_message
+from tests.cli.stage import COMMAND, THREE, Stage, finished, says, stalls
+from tests.cli.terminals import Gate, terminal
+
+RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}\n")
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture(autouse=True)
+def end_what_goes_on(stage: Stage) -> Iterator[None]:
+    """Leave no process behind, also where a test fails."""
+    yield
+    for path in (stage.home / "state/conductor-llm/messages").glob("*.jsonl"):
+        send_message(path.parent, path.stem, RunMessage("cancel"))
+
+
+def begin(stage: Stage, *arguments: str, **how: object) -> str:
+    """Start a question in the background; returns the id of its run."""
+    done = stage.run("ask", "--bg", *arguments, **how)  # type: ignore[arg-type]
+    assert done.code == 0, done
+    assert RUN_ID.fullmatch(done.out), done
+    return done.out.strip()
+
+
+def state_of(stage: Stage, run: str) -> dict[str, object]:
+    (row,) = [row for row in stage.ok("trace", "list", "--json").json if row["run"] == run]
+    return dict(row)
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < end
+
+
+def test_a_run_in_the_background_tells_its_id_and_can_be_waited_for(stage: Stage) -> None:
+    stage.configure()
+    done = stage.run("ask", "--bg", "How many?")
+    assert done.code == 0
+    assert RUN_ID.fullmatch(done.out)
+    run = done.out.strip()
+    for command in ("attach", "wait", "cancel"):
+        assert f"conductor trace {command} {run}" in done.err
+    waited = stage.ends(0, "trace", "wait", run, told=f"run {run}: finished")
+    assert waited.out == ""
+    assert stage.ok("trace", "show", run, "--json").json["answer"] == "alpha answers"
+
+
+def test_a_background_run_has_the_exit_code_of_the_run_and_reads_a_pipe(stage: Stage) -> None:
+    stage.configure()
+    stage.models["alpha"] = says("half", finish="length")
+    run = begin(stage, "Count these", given=b"one two three", stdin=subprocess.PIPE)
+    stage.ends(7, "trace", "wait", run)
+    assert "one two three" in str(stage.asked("alpha")[0].json)
+
+
+def test_it_survives_the_terminal_that_began_it(stage: Stage) -> None:
+    stage.configure()
+    gate = Gate("the answer")
+    stage.models["alpha"] = gate
+    with stage.start("ask", "--bg", "hi") as process:
+        run = finished(process).out.strip()
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGHUP)
+    assert state_of(stage, run)["state"] == "running"
+    stage.ends(124, "trace", "wait", run, "--timeout", "0.1", told="goes on after 0.1 s")
+    gate.let()
+    stage.ends(0, "trace", "wait", run)
+
+
+def test_what_is_wrong_is_told_before_the_command_ends(stage: Stage) -> None:
+    stage.configure()
+    for code, arguments, told in (
+        (2, ("ask", "--bg"), "there is no question"),
+        (2, ("ask", "--bg", "hi", "--workers", "nobody"), "nobody"),
+        (2, ("ask", "--bg", "hi", "--no-trace"), "--bg needs a trace"),
+        (2, ("ask", "--bg", "hi", "--format", "json"), "--bg prints no answer"),
+    ):
+        done = stage.run(*arguments)
+        assert (done.code, done.out) == (code, ""), done
+        assert told in done.err
+
+
+def test_a_run_is_cancelled_from_elsewhere(stage: Stage) -> None:
+    stage.configure()
+    stage.models["alpha"] = stalls("a beginning")
+    run = begin(stage, "hi")
+    until(lambda: bool(stage.asked("alpha")))
+    done = stage.ok("trace", "cancel", run)
+    assert done.out.startswith(f"{run}: cancelled after ")
+    assert "0 of 1 step done" in done.out
+    assert f"conductor ask --resume {run}" in done.err
+    assert state_of(stage, run)["state"] == "cancelled"
+    stage.ends(130, "trace", "wait", run)
+    stage.fails(2, "trace", "cancel", run, told=f"run {run} has ended already: cancelled")
+
+
+def test_a_run_whose_process_is_gone_cannot_be_cancelled(stage: Stage) -> None:
+    stage.configure()
+    stage.models["alpha"] = stalls("a beginning")
+    with stage.start("ask", "hi") as process:
+        until(lambda: bool(stage.asked("alpha")))
+        process.kill()
+        process.wait()
+    stage.fails(2, "trace", "cancel", "last", told="no process runs")
+    stage.ends(1, "trace", "wait", "last")
+
+
+def test_a_plan_in_the_background_waits_and_is_approved_from_elsewhere(stage: Stage) -> None:
+    stage.configure()
+    stage.plan = THREE
+    run = begin(stage, "--approve", "How many?")
+    until(lambda: state_of(stage, run)["waits"] == "approval of the plan")
+    assert stage.asked("alpha") == []
+    with terminal(stage, "trace", "attach", run, size=(80, 50)) as shown:
+        shown.until("l: leave it to somebody else")
+        assert "estimate: 3 calls" in shown.screen
+        shown.program.send("l")
+        shown.until("goes on waiting")
+    with terminal(stage, "trace", "attach", run, size=(80, 50)) as shown:
+        shown.until("l: leave it to somebody else")
+        shown.program.send("\r")
+        assert shown.end() == 0
+        assert "alpha answers" in shown.scrolled
+    assert state_of(stage, run)["state"] == "finished"
+
+
+def test_a_plan_that_is_asked_about_on_a_terminal_may_be_decided_elsewhere(stage: Stage) -> None:
+    stage.configure()
+    stage.plan = THREE
+    asking = ("ask", "--approve", "How many?")
+    with terminal(stage, *asking, size=(80, 40), command=COMMAND) as shown:
+        shown.until("d: drop it")
+        (path,) = stage.traces.glob("*.jsonl")
+        until(lambda: state_of(stage, path.stem)["waits"] == "approval of the plan")
+        with terminal(stage, "trace", "attach", "last", size=(80, 40)) as other:
+            other.until("l: leave it")
+            other.program.send("d")
+            assert other.end() == 130
+        assert shown.end() == 130
+        assert "This was decided elsewhere." in shown.screen
+        assert "the plan was dropped" in shown.screen
+    assert stage.asked("alpha") == []
+
+
+def test_ctrl_c_leaves_the_run_that_is_watched_alone(stage: Stage) -> None:
+    stage.configure()
+    gate = Gate("the ", "answer")
+    stage.models["alpha"] = gate
+    run = begin(stage, "hi")
+    with terminal(stage, "trace", "attach", run, command=COMMAND) as shown:
+        gate.let()
+        shown.until("the")
+        shown.program.sendintr()
+        assert shown.end() == 0
+        assert f"run {run} goes on" in " ".join(shown.screen.split())
+        assert "interrupted" not in shown.screen
+        assert shown.cursor_shown
+    assert state_of(stage, run)["state"] == "running"
+    gate.let()
+    stage.ends(0, "trace", "wait", run)
+
+
+def test_only_a_run_that_listens_takes_messages(tmp_path: Path) -> None:
+    directory = tmp_path / "messages"
+    assert not send_message(directory, "r1", RunMessage("cancel"))
+    inbox = RunInbox(directory, "r1")
+    assert is_listening(directory, "r1")
+    assert send_message(directory, "r1", RunMessage("once", 3.25))
+    with (directory / "r1.jsonl").open("a") as file:
+        file.write('{"act": "rm -rf"}\n[]\nx\n{"act": "no"')
+    assert inbox.read() == [RunMessage("once", 3.25)]
+    assert inbox.read() == []
+    assert (directory.stat().st_mode & 0o777, (directory / "r1.jsonl").stat().st_mode & 0o777) == (
+        0o700,
+        0o600,
+    )
+    inbox.close()
+    assert not is_listening(directory, "r1")
+    assert list(directory.iterdir()) == []
+
+
+def test_what_a_killed_process_left_takes_no_messages_and_is_removed(tmp_path: Path) -> None:
+    left = tmp_path / "r1.jsonl"
+    left.write_text("")
+    assert not send_message(tmp_path, "r1", RunMessage("cancel"))
+    assert not left.exists()
+    left.symlink_to(tmp_path / "elsewhere")
+    assert not send_message(tmp_path, "r1", RunMessage("cancel"))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_an_answer_to_an_earlier_offer_is_none_to_a_later_one() -> None:
+    assert RunMessage("once", 3.2501).is_about(3.25)
+    assert not RunMessage("once", 3.25).is_about(9.0)
