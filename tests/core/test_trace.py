@@ -361,6 +361,13 @@ def test_a_run_waits_for_a_person_until_the_plan_is_decided_about() -> None:
     assert decided.seconds_waited(98.0) == 90.0
 
 
+def test_the_wait_for_a_plan_that_is_dropped_counts_too() -> None:
+    skipped = ev.StepStopped(at=93.0, step=1, reason="cancelled", usage=NO_USAGE)
+    dropped = ev.RunFailed(at=93.0, error=FAULT, usage=SPENT)
+    trace = folded(STARTED, planned(), ev.PlanOffered(at=3.0), skipped, dropped)
+    assert trace.seconds_waited(93.0) == 90.0
+
+
 def test_a_run_waits_for_a_person_until_the_offered_call_is_made_or_its_step_ends() -> None:
     offered = folded(STARTED, planned(), started(), tool_offered(at=4.0))
     assert waited_for(offered) == "approval of fs.write_file"

@@ -526,11 +526,12 @@ def _after_wait(trace: Trace, at: float) -> dict[str, Any]:
 
 def _seconds_of_wait(trace: Trace, offer: Offer, at: float) -> float:
     """Return the seconds from an offer to `at`; none where another step ran meanwhile."""
+    if isinstance(offer, ev.PlanOffered):  # before which no step begins
+        return max(0.0, at - offer.at)
     for record in trace.steps:
-        if not isinstance(offer, ev.PlanOffered) and record.number == offer.step:
+        if record.number == offer.step or record.started is None:
             continue
-        has_ended_since = record.ended is not None and record.ended > offer.at
-        if record.state == "running" or has_ended_since:
+        if record.ended is None or record.ended > offer.at:
             return 0.0
     return max(0.0, at - offer.at)
 
