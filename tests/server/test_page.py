@@ -53,7 +53,8 @@ def store(tmp_path: Path) -> TraceStore:
 def client(store: TraceStore) -> Iterator[httpx.Client]:
     """A client of the page alone. The header `x-key` says whose request it is."""
     loaded = SimpleNamespace(circuits=SimpleNamespace(reports=list))
-    starter = SimpleNamespace(loaded=loaded, settings=lambda: {"serve.origins": ("none",)})
+    settings = {"serve.origins": ("none",), "serve.approvals": False}
+    starter = SimpleNamespace(loaded=loaded, settings=lambda: settings)
     registry: Any = SimpleNamespace(starter=starter)  # nothing runs behind it
     app = Starlette(routes=page_routes(lambda: store, registry))
 
@@ -531,6 +532,65 @@ def test_the_page_is_used_by_the_keyboard_alone(stage: Stage, tmp_path: Path) ->
         page.wait("at('outcome').textContent.includes('cancelled')")
 
 
+def test_a_conversation_goes_on_with_files_below_its_answer(stage: Stage, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("the pears are blue")
+    with serving() as server, chromium(tmp_path) as page:
+        page.open(server.url)
+        page.wait("at('model').value === 'conductor'")
+        page.choose_files("#files", notes)
+        page.value("at('question').value = 'Which colour?'; at('asking').requestSubmit()")
+        page.wait("!at('asking-on').hidden")
+        page.wait("at('files').files.length === 0")
+        first = page.value("run.id")
+        is_above = "at('answer').compareDocumentPosition(at('beside')) & 4"
+        assert page.value(is_above), "the answer stands before the steps"
+        page.value("at('next').value = 'And the apples?'; at('asking-on').requestSubmit()")
+        page.wait("at('title').textContent === 'And the apples?' && !at('asking-on').hidden")
+        assert page.value("at('parent').getAttribute('href')") == f"#/run/{first}"
+        assert not page.value("at('earlier').hidden")
+    with_file, continued = stage.asked("alpha")
+    assert "the pears are blue" in with_file.body.decode()
+    assert "Which colour?" in continued.body.decode()
+
+
+def test_a_run_of_another_program_is_stopped_only_where_it_is_allowed(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """So is what it waits for decided about; elsewhere the page names the command."""
+    run = stage.run("ask", "--bg", "--approve", "May it?").out.strip()
+    place = f"{RUNS}/{run}/decision"
+    with serving() as server, chromium(tmp_path) as page:
+        page.open(server.url)
+        page.wait("at('outcome').textContent === '○ waits for approval'")
+        assert page.value("at('decisions').hidden && at('stop').hidden")
+        assert f"conductor trace attach {run}" in page.value("at('elsewhere').textContent")
+        page.wait("at('runs').textContent.includes('waits for approval of the plan')")
+        refused = httpx.post(f"{server.url}{place}", json={"act": "approve"})
+        assert refused.status_code == 403
+        assert "serve.approvals" in refused.json()["error"]["message"]
+    stage.ok("config", "set", "serve.approvals", "true")
+    with serving() as server, chromium(tmp_path) as page:
+        for body in ({"act": "run"}, {"act": "once", "offered_at": "now"}, {}):
+            assert httpx.post(f"{server.url}{place}", json=body).status_code == 400
+        foreign = {"origin": "https://evil.example"}
+        assert httpx.post(f"{server.url}{place}", json={}, headers=foreign).status_code == 403
+        page.open(server.url)
+        page.wait("!at('decisions').hidden && !at('stop').hidden")
+        assert stage.asked("alpha") == []
+        page.value("at('decisions').querySelector('button').focus()")
+        page.press("Enter")
+        page.wait("at('answer').textContent.includes('alpha answers')")
+        assert page.value("at('waits').hidden && at('stop').hidden && at('asking-on').hidden")
+        over = httpx.post(f"{server.url}{place}", json={"act": "approve"})
+        assert over.status_code == 409
+    key = stage.ok("serve", "keys", "add", "ann").out.split()[-1]
+    with serving() as server:
+        headers = {"authorization": f"Bearer {key}"}
+        sent = httpx.post(f"{server.url}{place}", json={"act": "cancel"}, headers=headers)
+        assert sent.status_code == 404
+
+
 def test_axe_finds_nothing_serious_on_the_page(stage: Stage, tmp_path: Path) -> None:
     """Wide and bright, at 400 pixels and dark, with an opened step.
 
@@ -539,12 +599,22 @@ def test_axe_finds_nothing_serious_on_the_page(stage: Stage, tmp_path: Path) -> 
     if not AXE.exists():
         pytest.skip("axe-core is not installed: npm ci --prefix tests/aimock")
     stage.plan = TWO
-    stage.ok("ask", "How?")
+    stage.ok("config", "set", "serve.approvals", "true")
+    waiting = stage.run("ask", "--bg", "--approve", "May it?").out.strip()
     with serving() as server, chromium(tmp_path) as page:
+        asked = {"model": "conductor", "input": "How?"}
+        reply = httpx.post(f"{server.url}/v1/responses", json=asked, timeout=30).json()
+        answered = reply["id"].removeprefix("resp_")
         for width, dark in ((1200, False), (400, True)):
-            page.open(f"{server.url}/?{width}{dark}", width=width, dark=dark)
+            page.open(f"{server.url}/?{width}{dark}#/run/{waiting}", width=width, dark=dark)
+            page.wait("!at('decisions').hidden && !!at('model').value")
+            assert page.problems() == []
+            assert page.value("document.documentElement.scrollWidth") <= width
+            page.open(f"{server.url}/?{width}{dark}#/run/{answered}", width=width, dark=dark)
+            page.wait("run.id !== '' && !at('asking-on').hidden")
             page.wait("!at('rating').hidden && !at('asking').hidden && !!at('model').value")
             page.value("at('tree').querySelectorAll('[role=treeitem]')[1].click()")
             page.wait("!at('step').hidden && !at('again').hidden")
             assert page.problems() == []
             assert page.value("document.documentElement.scrollWidth") <= width
+    stage.ok("trace", "cancel", waiting)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Final
 
 from conductor_cli.app import traces
@@ -29,7 +30,12 @@ from conductor_cli.core.trace import Offer, Trace, apply_event
 from conductor_cli.state.interfaces import TraceReader, Traces
 from conductor_cli.state.run_messages import Act, RunMessage, is_listening, send_message
 from conductor_cli.views.base import RunView
-from conductor_cli.views.output_formats import OutputContext, ProgressName, open_views
+from conductor_cli.views.output_formats import (
+    OutputContext,
+    ProgressName,
+    open_attention,
+    open_views,
+)
 from conductor_cli.views.run_text import describe_outcome, describe_wait
 
 POLL_SECONDS: Final = 0.1  # Between two looks at a trace that grows
@@ -148,7 +154,8 @@ def attach_to_run(options: GlobalOptions, run: str, progress: ProgressName | Non
         markdown=settings["output.markdown"],
         trace_path=store.location,
     )
-    view = open_views("answer", settings["output.progress"], context)
+    # It does not ring for what happened before somebody looked
+    view = open_views("answer", settings["output.progress"], replace(context, notify="off"))
     visit = _Visit(FollowedRun(store, run), view, context)
     try:
         code = visit.follow()
@@ -157,6 +164,7 @@ def attach_to_run(options: GlobalOptions, run: str, progress: ProgressName | Non
             view.leave()
         else:
             view.close()
+        visit.close()
     if visit.has_left and not options.quiet:
         print_notice(f"run {run} goes on; to see it again: conductor trace attach {run}")
     return code
@@ -168,6 +176,8 @@ class _Visit:
     def __init__(self, followed: FollowedRun, view: RunView, context: OutputContext) -> None:
         self._followed = followed
         self._view = view
+        self._attention = open_attention(context)
+        self._has_caught_up = False
         self._context = context
         self._has_left = threading.Event()
         self._directory = app_paths(os.environ).messages
@@ -180,7 +190,8 @@ class _Visit:
             handle_signal(signal.SIGTERM, self._leave),
         ):
             while not self._has_left.is_set():
-                may_go_on = self._followed.read(self._view.show)
+                may_go_on = self._followed.read(self._show)
+                self._has_caught_up = self._has_caught_up or self._followed.is_up_to_date
                 self._view.draw()
                 if not may_go_on:
                     return self._followed.exit_code
@@ -190,6 +201,14 @@ class _Visit:
                     self._ask_about(offer)
                 self._has_left.wait(POLL_SECONDS)
         return 0
+
+    def close(self) -> None:
+        self._attention.close()
+
+    def _show(self, event: Event, trace: Trace) -> None:
+        self._view.show(event, trace)
+        if self._has_caught_up:
+            self._attention.show(event, trace)
 
     @property
     def has_left(self) -> bool:

@@ -42,12 +42,16 @@ def start_in_background() -> tuple[int, str]:
     if sys.platform == "win32":
         hint = "open another window for it, or: Start-Process conductor -ArgumentList ask, …"
         raise UsageError("--bg does not work on Windows", hint=hint)
+    # A process of another session cannot read from this terminal
+    given = None
+    if sys.stdin is None or sys.stdin.isatty():
+        given = subprocess.DEVNULL
     reading, writing = os.pipe()
     with os.fdopen(reading, encoding="ascii") as announcement:
         try:
             process = subprocess.Popen(  # noqa: S603 - this very program
                 [sys.executable, "-P", "-m", "conductor_cli", *sys.argv[1:]],
-                stdin=subprocess.DEVNULL if sys.stdin.isatty() else None,
+                stdin=given,
                 stdout=subprocess.DEVNULL,
                 env={**os.environ, _VARIABLE: str(writing)},
                 pass_fds=[writing],

@@ -472,6 +472,15 @@ SETTINGS: Final = (
         "libraries of its environment; none: that of conductor, without its packages",
     ),
     Setting(
+        name="serve.approvals",
+        type="yes-no",
+        default=False,
+        help=(
+            "let the page of serve answer what runs of other programs of this user wait for, and "
+            "end them; whoever may use the server may do that then. Only where no keys are needed"
+        ),
+    ),
+    Setting(
         name="serve.parallel",
         type="whole",
         default=32,

@@ -53,15 +53,20 @@ def open_views(output: OutputName, progress: ProgressName, context: OutputContex
     stderr = Stderr(context.stderr)
     shared = output == "answer" and stdout.terminal and stderr.terminal
     name = choose_progress(output, progress, context)
-    attention = RunView()
-    if stderr.terminal and not context.quiet and context.notify != "off":
-        attention = Attention(stderr, context.notify, context.environ)
     return RunDisplay(
         PROGRESS[name](stderr, context, shared),
         OUTPUTS[output](stdout, context),
         shared=shared,
-        attention=attention,
+        attention=open_attention(context),
     )
+
+
+def open_attention(context: OutputContext) -> RunView:
+    """The view that calls a person back to a run: none but on a terminal that shows progress."""
+    stderr = Stderr(context.stderr)
+    if not stderr.terminal or context.quiet or context.notify == "off":
+        return RunView()
+    return Attention(stderr, context.notify, context.environ)
 
 
 def choose_progress(

@@ -41,7 +41,7 @@ from conductor_cli.core.plan import KeepAnswer, Plan
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.serialization import DecodeError, encode_line
-from conductor_cli.core.terminal_text import one_line, sanitize
+from conductor_cli.core.terminal_text import one_line, reveal, sanitize
 from conductor_cli.core.trace import (
     ENDED,
     FailedAttempt,
@@ -73,6 +73,7 @@ from conductor_cli.server.runs.stored_runs import (
     newest_runs,
 )
 from conductor_cli.state.interfaces import TraceReader, Traces
+from conductor_cli.state.run_messages import Act, RunMessage, is_listening, send_message
 from conductor_cli.state.stored_run import RunQuery, normalize_terms
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.system.threads import SharedThreads
@@ -136,10 +137,12 @@ def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) ->
 
     Without a time it is that of the newest event.
 
-    `state` is planning or an outcome (`core/trace.py`). `tree` is a node as `node_data` gives it.
-    `times` are rows of bars in percent of the time so far. `usage` are rows of a table: who, tokens
-    read, tokens written, calls, cost. `workers` are rows too: name, model, who reads what it is
-    sent, and what a million tokens of input and of output cost.
+    `state` is planning or an outcome (`core/trace.py`). `offer` is what a person has to approve
+    before the run goes on, as `offer_data` gives it, or null. `parent` is the run that this one
+    continues, or empty. `tree` is a node as `node_data` gives it. `times` are rows of bars in
+    percent of the time so far. `usage` are rows of a table: who, tokens read, tokens written,
+    calls, cost. `workers` are rows too: name, model, who reads what it is sent, and what a million
+    tokens of input and of output cost.
     """
     if now is not None:
         trace = fast_replace(trace, at=now)
@@ -151,6 +154,8 @@ def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) ->
         "state": trace.state if is_growing else trace.outcome(),
         "ended": trace.ended,
         "outcome": describe_outcome(trace, live=live),
+        "offer": offer_data(trace) if is_growing else None,
+        "parent": one_line(trace.question.parent or ""),
         "setup": describe_setup(trace),
         "totals": describe_totals(trace, stored=True),
         "notices": [describe_notice(notice)[:MAX_LABEL] for notice in trace.all_notices()],
@@ -159,6 +164,26 @@ def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) ->
         "usage": [list(row) for row in usage_rows(trace)],
         "workers": [_worker_row(worker) for worker in trace.pool.workers[:MAX_WORKERS]],
     }
+
+
+def offer_data(trace: Trace) -> Data | None:
+    """What a run waits for a person to approve, when it was offered, and what it is in words.
+
+    None where nobody is waited for. `kind` is plan or tool.
+    """
+    offer = trace.waits_for
+    if offer is None:
+        return None
+    if isinstance(offer, ev.ToolOffered):
+        who = one_line(offer.worker) or f"step {offer.step}"
+        return {
+            "kind": "tool",
+            "at": offer.at,
+            "text": f"{who} wants to call {tool_name(offer)}"[:MAX_LABEL],
+            "detail": sanitize(reveal(offer.call.arguments[:MAX_PAGE_TEXT])),
+        }
+    steps = format_count(len(trace.steps), "step")
+    return {"kind": "plan", "at": offer.at, "text": f"The plan has {steps}.", "detail": ""}
 
 
 def _timeline_data(times: Timeline) -> Data:
@@ -470,13 +495,17 @@ def replayed(events: Iterator[ev.Event], speed: float, start: float) -> Iterator
 
 
 async def frame_stream(
-    snapshots: Iterator[RunSnapshot], *, idle: float = IDLE
+    snapshots: Iterator[RunSnapshot],
+    *,
+    idle: float = IDLE,
+    acts: Callable[[Trace], Data] = lambda _: {},
 ) -> AsyncIterator[bytes]:
     """A `frame` now, and again whenever the run looks otherwise, until it has ended.
 
-    `snapshots` are taken on a thread.
+    `snapshots` are taken on a thread, and what its reader may do with the run (`acts`) is added to
+    each.
     """
-    frames = _Frames(snapshots, idle)
+    frames = _Frames(snapshots, idle, acts)
     last_frame = ""
     while True:
         try:
@@ -497,8 +526,11 @@ async def frame_stream(
 class _Frames:
     """Draws snapshots; one without new events only where `idle` seconds have passed."""
 
-    def __init__(self, snapshots: Iterator[RunSnapshot], idle: float) -> None:
+    def __init__(
+        self, snapshots: Iterator[RunSnapshot], idle: float, acts: Callable[[Trace], Data]
+    ) -> None:
         self._snapshots = snapshots
+        self._acts = acts
         self._idle = idle
         self._drawn_number = -1
         self._drawn_at = 0.0
@@ -513,6 +545,7 @@ class _Frames:
         self._drawn_number = snapshot.number
         self._drawn_at = now
         frame = frame_data(snapshot.trace, now=snapshot.now, live=snapshot.live)
+        frame |= self._acts(snapshot.trace)
         return encode_line(frame, KNOWN_SECRETS), snapshot
 
 
@@ -536,6 +569,7 @@ def page_routes(store: Callable[[], Traces], registry: RunRegistry) -> list[Rout
         Route(f"{runs}/{{run}}/steps/{{number}}", private(page.show_step), methods=["GET"]),
         Route(f"{runs}/{{run}}/rating", private(page.rate), methods=["POST"]),
         Route(f"{runs}/{{run}}/rerun", private(page.rerun), methods=["POST"]),
+        Route(f"{runs}/{{run}}/decision", private(page.decide), methods=["POST"]),
     ]
 
 
@@ -623,7 +657,56 @@ class _Page:
         if speed:
             replay = replayed(store.events(run), speed, start)
             return self._stream(request, frame_stream(replay, idle=0.0))
-        return self._stream(request, frame_stream(followed(store.follow(run))))
+        acts = partial(self._acts_of, principal_of(request.scope))
+        return self._stream(request, frame_stream(followed(store.follow(run)), acts=acts))
+
+    def _acts_of(self, client: Principal, trace: Trace) -> Data:
+        """What a client may do with a run: `stops`, `decides`, and `continues` its conversation.
+
+        A server stops the runs that its client asked for. Runs of other programs of this user take
+        messages, where the setting lets the page send them.
+        """
+        is_own = client.asked_for(trace)
+        takes_messages = (
+            not trace.ended
+            and client.key is None
+            and self._may_decide
+            and is_listening(self._messages, trace.run)
+        )
+        return {
+            "stops": not trace.ended and (is_own or takes_messages),
+            "decides": takes_messages,
+            "continues": is_own and bool(trace.answer),
+        }
+
+    @property
+    def _may_decide(self) -> bool:
+        return bool(self._registry.starter.settings()["serve.approvals"])
+
+    @property
+    def _messages(self) -> Path:
+        return self._registry.starter.settings().paths.messages
+
+    async def decide(self, request: Request) -> Response:
+        """Tell a run of another program what its user decides, or that it shall end."""
+        body = await _read_body(request)
+        act = body.get("act")
+        offered_at = body.get("offered_at", 0)
+        if act not in get_args(Act) or type(offered_at) not in (int, float):
+            message = f"act is one of {', '.join(get_args(Act))}, offered_at a time in the run"
+            raise RequestError(400, "invalid_value", message)
+        run = await self._in_thread(lambda: self._run_of(request))
+        if not self._may_decide or principal_of(request.scope).key is not None:
+            message = (
+                "this page may not decide about runs of other programs: conductor trace attach "
+                f"{run}; to allow it: conductor config set serve.approvals true"
+            )
+            raise RequestError(403, "not_allowed", message)
+        text = RunMessage(act, float(offered_at))
+        if not await self._in_thread(lambda: send_message(self._messages, run, text)):
+            message = f"no program of this machine runs {run} and takes messages"
+            raise RequestError(409, "run_not_listening", message)
+        return JSONResponse({"sent": act}, headers=_PRIVATE)
 
     async def rate(self, request: Request) -> Response:
         """Store what the user thinks of the answer of a run, or of one of its steps."""
@@ -728,13 +811,18 @@ class _Page:
         return StreamingResponse(counted(), media_type="text/event-stream", headers=headers)
 
 
-async def _read_act(request: Request) -> tuple[Any, int, str]:
-    """Verdict, step (0 for none) and worker of an act of the page. Raises `RequestError`."""
+async def _read_body(request: Request) -> Mapping[str, Any]:
+    """The JSON object of an act of the page. Raises `RequestError`."""
     content = await request.body()
     if len(content) > MAX_ACT_BYTES:
         message = f"the body has more than {MAX_ACT_BYTES} bytes"
         raise RequestError(413, "request_too_large", message)
-    body = read_json_body(content)
+    return read_json_body(content)
+
+
+async def _read_act(request: Request) -> tuple[Any, int, str]:
+    """Verdict, step (0 for none) and worker of an act of the page. Raises `RequestError`."""
+    body = await _read_body(request)
     step = body.get("step", 0)
     worker = body.get("worker", "")
     if type(step) is not int or step < 0 or not isinstance(worker, str):

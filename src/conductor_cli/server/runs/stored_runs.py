@@ -28,6 +28,7 @@ _ROW: Final = (
     "unpriced",
     "tokens",
     "seconds",
+    "waits",
     "shown",
 )
 
