@@ -482,6 +482,8 @@ class _ViewThread:
             if message.act not in TOOL_VERDICTS:
                 return
             self.run.decide_tool(TOOL_VERDICTS[message.act])
+        elif isinstance(offer, InputAsked):  # no message holds what a person has to type
+            return
         elif message.act == "approve":
             self.run.decide(Decision())
         elif message.act == "drop":

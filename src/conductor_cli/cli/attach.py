@@ -24,7 +24,7 @@ from conductor_cli.cli.output import print_line, print_notice
 from conductor_cli.cli.signals import handle_signal
 from conductor_cli.config.settings import app_paths
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.events import Event, ToolOffered
+from conductor_cli.core.events import Event, InputAsked, ToolOffered
 from conductor_cli.core.formatting import format_cost, format_count, format_duration
 from conductor_cli.core.trace import Offer, Trace, apply_event
 from conductor_cli.state.interfaces import TraceReader, Traces
@@ -223,7 +223,8 @@ class _Visit:
         if not has_terminal():
             print_notice(f"run {run} {describe_wait(self._followed.trace)}")
             return
-        if not is_listening(self._directory, run):
+        is_typed = isinstance(offer, InputAsked)  # no message holds what a person has to type
+        if is_typed or not is_listening(self._directory, run):
             wait = describe_wait(self._followed.trace)
             print_notice(f"run {run} {wait}, and can only be answered where it runs")
             return

@@ -169,7 +169,7 @@ def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) ->
 def offer_data(trace: Trace) -> Data | None:
     """What a run waits for a person to approve, when it was offered, and what it is in words.
 
-    None where nobody is waited for. `kind` is plan or tool.
+    None where nobody is waited for. `kind` is plan, tool, or input for what a server of tools asks.
     """
     offer = trace.waits_for
     if offer is None:
@@ -182,6 +182,9 @@ def offer_data(trace: Trace) -> Data | None:
             "text": f"{who} wants to call {tool_name(offer)}"[:MAX_LABEL],
             "detail": sanitize(reveal(offer.call.arguments[:MAX_PAGE_TEXT])),
         }
+    if isinstance(offer, ev.InputAsked):
+        text = f"{one_line(offer.server)} asks for something, which can be typed in its terminal."
+        return {"kind": "input", "at": offer.at, "text": text[:MAX_LABEL], "detail": ""}
     steps = format_count(len(trace.steps), "step")
     return {"kind": "plan", "at": offer.at, "text": f"The plan has {steps}.", "detail": ""}
 
