@@ -151,8 +151,10 @@ class Approver:
         while True:
             try:
                 return self._keyboard.key(lambda: self._print_question(choices)).lower()
-            except Nudged:
+            except NoAnswer as end:
                 self._check_undecided()
+                if not isinstance(end, Nudged):
+                    raise
 
     def _check_undecided(self) -> None:
         """Raise `DecidedElsewhere` where another process has decided about the offer of now."""
@@ -337,10 +339,8 @@ class Approver:
                     self._printer.print(
                         [BLANK, *planned_flow_lines(run, self._printer.screen), BLANK]
                     )
-        except Nudged:
-            self._check_undecided()
-            return None
         except NoAnswer:
+            self._check_undecided()
             return None
 
     def _edit(self, run: Run) -> Decision | None:

@@ -24,7 +24,7 @@ from conductor_cli.cli.output import print_line, print_notice
 from conductor_cli.cli.signals import handle_signal
 from conductor_cli.config.settings import app_paths
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.events import Event, InputAsked, ToolOffered
+from conductor_cli.core.events import Event, InputAsked, PlanOffered, ToolOffered
 from conductor_cli.core.formatting import format_cost, format_count, format_duration
 from conductor_cli.core.trace import Offer, Trace, apply_event
 from conductor_cli.state.interfaces import TraceReader, Traces
@@ -223,8 +223,8 @@ class _Visit:
         if not has_terminal():
             print_notice(f"run {run} {describe_wait(self._followed.trace)}")
             return
-        is_typed = isinstance(offer, InputAsked)  # no message holds what a person has to type
-        if is_typed or not is_listening(self._directory, run):
+        # No message holds what a person has to type
+        if isinstance(offer, InputAsked) or not is_listening(self._directory, run):
             wait = describe_wait(self._followed.trace)
             print_notice(f"run {run} {wait}, and can only be answered where it runs")
             return
@@ -244,7 +244,7 @@ class _Visit:
         elif not self._has_left.is_set() and self._followed.trace.waits_for == offer:
             print_notice(f"run {run} goes on waiting; to answer it: conductor trace attach {run}")
 
-    def _decide(self, offer: Offer, person: Approver) -> Act | None:
+    def _decide(self, offer: PlanOffered | ToolOffered, person: Approver) -> Act | None:
         """Return what the person decides; None where they leave it to somebody else."""
         if isinstance(offer, ToolOffered):
             return person.ask_about_tool(offer, may_leave=True)

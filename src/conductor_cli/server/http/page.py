@@ -693,9 +693,9 @@ class _Page:
     async def decide(self, request: Request) -> Response:
         """Tell a run of another program what its user decides, or that it shall end."""
         body = await _read_body(request)
-        act = body.get("act")
+        act: Act | None = body.get("act")
         offered_at = body.get("offered_at", 0)
-        if act not in get_args(Act) or type(offered_at) not in (int, float):
+        if act is None or act not in get_args(Act) or type(offered_at) not in (int, float):
             message = f"act is one of {', '.join(get_args(Act))}, offered_at a time in the run"
             raise RequestError(400, "invalid_value", message)
         run = await self._in_thread(lambda: self._run_of(request))
