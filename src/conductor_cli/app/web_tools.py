@@ -22,7 +22,7 @@ from conductor_cli.core.chat import Tool
 from conductor_cli.core.errors import ConfigError, KeyMissing, ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.tools import OfferedTool, ToolBox, ToolResult
+from conductor_cli.core.tools import AskPerson, OfferedTool, ToolBox, ToolResult
 from conductor_cli.core.web_access import DOMAINS_SETTING, HOSTS_SETTING, WebRules
 from conductor_cli.models.chat_body import JsonBody
 from conductor_cli.models.http import HttpClient
@@ -157,10 +157,12 @@ class WebToolBox:
         self._own = tuple(_named_apart(item, taken_names) for item in OFFERED)
         return (*self._own, *others)
 
-    async def call(self, tool: OfferedTool, arguments: Mapping[str, Any]) -> ToolResult:
+    async def call(
+        self, tool: OfferedTool, arguments: Mapping[str, Any], ask: AskPerson | None = None
+    ) -> ToolResult:
         if tool.server != NAME:
             assert self._servers is not None
-            return await self._servers.call(tool, arguments)
+            return await self._servers.call(tool, arguments, ask)
         try:
             if tool.own_name == "web_search":
                 text = await search_web(self._provider, self._rules, _query_of(arguments))
