@@ -626,6 +626,6 @@ def test_settings_of_a_worker_are_changed_by_key_and_value(stage: Stage) -> None
     assert (table["model"], table["temperature"]) == ("beta", 0.2)
     stage.ok("workers", "set", "own", "temperature=")
     assert "temperature" not in stage.own_settings["workers"]["own"]
-    stage.fails(2, "workers", "set", "onw", "model=beta", told="did you mean own?")
+    stage.fails(2, "workers", "set", "owm", "model=beta", told="did you mean own?")
     stage.fails(2, "workers", "set", "own", "model", told="workers set takes KEY=VALUE")
     stage.fails(2, "workers", "set", "own")
