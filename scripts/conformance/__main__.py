@@ -12,13 +12,17 @@ import argparse
 import hashlib
 import json
 import os
+import re
+import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +41,11 @@ SUITES: Final = Path(
 )
 TABLE: Final[dict[str, Any]] = tomllib.loads((HERE / "suites.toml").read_text("utf-8"))
 SECONDS: Final = 300.0  # How long one suite may take
+SCENARIO_SECONDS: Final = 120.0  # How long a client may take for a scenario of MCP
+START_SECONDS: Final = 60.0  # How long a server may take to listen
 ANSWER: Final = "It hails in Rome."
+MEMORABLE: Final = "Ada"  # A name that llmprobe wants to be told again
+LONG_LIMIT: Final = 48  # Tokens of an answer below which the worker cuts its own
 
 DRAFTS: Final = {
     "draft2020-12": "https://json-schema.org/draft/2020-12/schema",
@@ -76,13 +84,25 @@ async def worker(seen: SeenRequest, wire: Wire) -> None:
         await wire.frames(delta('{"city": "Rome"}'), delta(finish="stop"), usage(), "[DONE]")
     elif tools and not has_result and body.get("tool_choice") != "none":
         function = tools[0]["function"]
-        names = function["parameters"].get("properties", {})
-        arguments = json.dumps(dict.fromkeys(names, "Rome"))
+        arguments = json.dumps(_sample_arguments(function["parameters"]))
         call = {"index": 0, "id": "w1", "type": "function"}
         call |= {"function": {"name": function["name"], "arguments": arguments}}
         await wire.frames(delta(tool_calls=[call]), delta(finish="tool_calls"), usage(), "[DONE]")
+    elif MEMORABLE in str(body["messages"]):
+        await wire.frames(delta(MEMORABLE), delta(finish="stop"), usage(), "[DONE]")
+    elif (body.get("max_tokens") or body.get("max_completion_tokens") or LONG_LIMIT) < LONG_LIMIT:
+        await wire.frames(delta("It hails"), delta(finish="length"), usage(), "[DONE]")
     else:
         await wire.frames(delta(ANSWER), delta(finish="stop"), usage(), "[DONE]")
+
+
+def _sample_arguments(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of the types that a schema asks for."""
+    samples = {"integer": 2, "number": 2.5, "boolean": True, "array": [], "object": {}}
+    arguments = {}
+    for name, listed in schema.get("properties", {}).items():
+        arguments[name] = samples.get(listed.get("type"), "Rome")
+    return arguments
 
 
 @contextmanager
@@ -299,12 +319,122 @@ def editors() -> Result:
     return Result(len(results) - len(faults), len(results), tuple(faults))
 
 
+def mcp_client() -> Result:
+    """The client scenarios of the MCP conformance suite, one after the other."""
+    client = shlex.join([sys.executable, "-m", "scripts.conformance.mcp_client"])
+    words = ("client", "--timeout", str(int(SCENARIO_SECONDS * 1000)), "--command", client)
+    return _mcp_scenarios("Client", words, TABLE["mcp"]["client_without"])
+
+
+def mcp_server() -> Result:
+    """The server scenarios of the MCP conformance suite that need no fixture."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    listed = _listed_scenarios("Server")
+    without = dict.fromkeys(set(listed) - set(TABLE["mcp"]["server"]), "it needs a fixture")
+    with tempfile.TemporaryDirectory(prefix="conductor-conformance-") as directory:
+        environ = {**os.environ, **homes(Path(directory)), "PYTHONPATH": str(SOURCE)}
+        words = (sys.executable, "-m", "scripts.conformance.mcp_server", str(port))
+        with subprocess.Popen(words, env=environ) as server:
+            try:
+                _wait_for(port)
+                url = f"http://127.0.0.1:{port}/mcp"
+                return _mcp_scenarios("Server", ("server", "--url", url), without)
+            finally:
+                server.terminate()
+
+
+def _wait_for(port: int) -> None:
+    """Return when a server listens at a port of this machine. Raises `TimeoutError`."""
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"nothing listens at port {port}")
+
+
+def _mcp_suite(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run the program of the MCP conformance suite."""
+    script = SUITES / "packages/node_modules/@modelcontextprotocol/conformance/dist/index.js"
+    if not script.exists():
+        raise Missing("npm could not install its packages")
+    return subprocess.run(
+        (NODE, str(script), *words), capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+
+
+def _listed_scenarios(side: str) -> dict[str, list[str]]:
+    """Return the revisions of each scenario of a side, without those of extensions."""
+    printed = _mcp_suite("list").stdout
+    section = printed.split(f"{side} scenarios", 1)[1].split("\n\n", 1)[0]
+    scenarios = {}
+    for name, revisions in re.findall(r"^  - (\S+) \[([^]]+)\]", section, re.MULTILINE):
+        if revisions != "extension":
+            scenarios[name] = revisions.split(",")
+    return scenarios
+
+
+def _mcp_scenarios(side: str, words: Sequence[str], without: Mapping[str, str]) -> Result:
+    """Run the scenarios of a side in each revision that has them, but for those `without`."""
+    passed = 0
+    total = 0
+    faults = list[str]()
+    left_out = set[str]()
+    for name, revisions in _listed_scenarios(side).items():
+        for revision in set(revisions) & set(TABLE["mcp"]["revisions"]):
+            if name in without:
+                left_out.add(name)
+                continue
+            total += 1
+            done = _mcp_suite(*words, "--scenario", name, "--spec-version", revision)
+            if done.returncode:
+                faults.append(
+                    f"{name} of {revision}: {' '.join((done.stdout + done.stderr).split())[-200:]}"
+                )
+            else:
+                passed += 1
+    note = f"{len(left_out)} scenarios do not apply"
+    return Result(passed, total, tuple(faults), note)
+
+
+def _read_probe(report: Mapping[str, Any]) -> Result:
+    """Return what a report of llmprobe says of the assertions that have to hold."""
+    conformance = report["conformance"]
+    faults = list[str]()
+    known = 0
+    for result in conformance["results"]:
+        if result["outcome"] != "fail":
+            continue
+        for failure in result["failures"]:
+            if failure["id"] in TABLE["llmprobe"]["without"]:
+                known += 1
+            elif failure["severity"] == "MUST":
+                faults.append(f"{failure['id']}: {failure['message']}")
+    note = f"{known} that docs/conformance.md explains"
+    return Result(conformance["passed"], conformance["total"] - known, tuple(faults), note)
+
+
+def llmprobe() -> Result:
+    """The assertions of llmprobe about the protocol, over a worker that follows a script."""
+    with tempfile.TemporaryDirectory(prefix="conductor-llmprobe-") as directory, served() as url:
+        report = Path(directory) / "report.json"
+        options = ("--no-save", "--no-bench", "--no-color", "--save", str(report))
+        node("llmprobe", f"{url}/v1", "--model", "conductor", *options)
+        if not report.exists():
+            return Result(0, 1, ("it wrote no report",))
+        return _read_probe(json.loads(report.read_text("utf-8")))
+
+
 CHECKS: Final[Mapping[str, Callable[[], Result]]] = {
     "openresponses": open_responses,
     "json-schema": json_schema,
     "sdks": sdks,
     "openapi": openapi,
     "editors": editors,
+    "mcp-client": mcp_client,
+    "mcp-server": mcp_server,
+    "llmprobe": llmprobe,
 }
 
 
