@@ -108,16 +108,16 @@ def test_a_file_is_known_by_its_bytes(tmp_path: Path) -> None:
     worker = Worker(name="local", kind="llama", model=str(path))
     before = worker_key(worker)
     assert worker_key(replace(worker, options={"threads": 1})) == before
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 255
-    path.write_bytes(data)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 255
+    path.write_bytes(content)
     changed = worker_key(worker)
     path.unlink()
     assert len({before, changed, worker_key(worker)}) == 3
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("{", "is damaged"),
         ("[]", "is damaged"),
@@ -127,13 +127,13 @@ def test_a_file_is_known_by_its_bytes(tmp_path: Path) -> None:
         ("[" * 100_000, "is damaged"),
     ],
 )
-def test_a_damaged_file_is_reported_and_renamed(tmp_path: Path, text: str, said: str) -> None:
+def test_a_damaged_file_is_reported_and_renamed(tmp_path: Path, text: str, problem: str) -> None:
     """One that was damaged before is kept too."""
     path = tmp_path / "cards.json"
     before = tmp_path / "cards.json.damaged-1"
     path.write_text(text)
     before.write_text("one")
-    assert said in load_cards(path).problem
+    assert problem in load_cards(path).problem
     aside = add_cards(path, [measured()])
     assert aside is not None
     assert (aside.read_text(), before.read_text()) == (text, "one")
@@ -181,18 +181,18 @@ def test_a_measured_card_takes_the_place_of_what_was_known_beforehand() -> None:
 
     A card by hand wins over both.
     """
-    known = Worker(name="w", kind="openai", model="gpt-5")
+    worker = Worker(name="w", kind="openai", model="gpt-5")
     assert (
-        Cards().apply_to(known).card.measured,
-        Cards().apply_to(known).card.strengths["code"],
+        Cards().apply_to(worker).card.measured,
+        Cards().apply_to(worker).card.strengths["code"],
     ) == (
         False,
         0.829,
     )
-    cards = Cards(measured=(measured(known),))
-    assert (cards.apply_to(known).card.measured, dict(cards.apply_to(known).card.strengths)) == (
+    cards = Cards(measured=(measured(worker),))
+    assert (cards.apply_to(worker).card.measured, dict(cards.apply_to(worker).card.strengths)) == (
         True,
         {"letters": 0.75},
     )
-    own = replace(known, card=Card(strengths={"code": 0.1}))
+    own = replace(worker, card=Card(strengths={"code": 0.1}))
     assert cards.apply_to(own) == own

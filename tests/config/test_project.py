@@ -20,11 +20,11 @@ from conductor_cli.core.policy import Policy
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with the working directory two levels down."""
-    place = tmp_path / "tree"
-    (place / ".git").mkdir(parents=True)
-    (place / "a/b").mkdir(parents=True)
-    monkeypatch.chdir(place / "a/b")
-    return place
+    directory = tmp_path / "tree"
+    (directory / ".git").mkdir(parents=True)
+    (directory / "a/b").mkdir(parents=True)
+    monkeypatch.chdir(directory / "a/b")
+    return directory
 
 
 def settings(
@@ -41,8 +41,8 @@ def test_every_file_up_to_the_top_of_the_repository_counts(tree: Path) -> None:
 
     What lies above the repository is somebody else's.
     """
-    for place in (tree.parent, tree, tree / "a/b"):
-        (place / NAME).write_text("")
+    for directory in (tree.parent, tree, tree / "a/b"):
+        (directory / NAME).write_text("")
     assert [source.path for source in project_files()] == [tree / NAME, tree / "a/b" / NAME]
 
 
@@ -56,9 +56,9 @@ def test_outside_a_repository_the_home_directory_is_the_end(
     monkeypatch.setenv("HOME", str(tmp_path))
     deep = tmp_path / "x/y"
     other = tmp_path.parent / "elsewhere/z"
-    for place in (deep, other):
-        place.mkdir(parents=True, exist_ok=True)
-        for file in (place, place.parent, tmp_path):
+    for directory in (deep, other):
+        directory.mkdir(parents=True, exist_ok=True)
+        for file in (directory, directory.parent, tmp_path):
             (file / NAME).write_text("")
     assert [source.path.parent for source in project_files(deep)] == [deep.parent, deep]
     assert [source.path.parent for source in project_files(other)] == [other]
@@ -76,8 +76,8 @@ def test_many_files_together_are_refused_as_one_large_file_is(tree: Path) -> Non
     (tree / NAME).write_text("#" * (16 << 10) + "#")
     with pytest.raises(ConfigError, match="is larger than 16 KiB"):
         project_files()
-    for place in (tree, tree / "a/b"):
-        (place / NAME).write_text("#" * (9 << 10))
+    for directory in (tree, tree / "a/b"):
+        (directory / NAME).write_text("#" * (9 << 10))
     with pytest.raises(ConfigError, match="and those around it are larger than 16 KiB"):
         project_files()
 
@@ -96,13 +96,13 @@ def test_rules_add_up_and_say_where_they_come_from(tree: Path, tmp_path: Path) -
     """
     (tree / NAME).write_text('[policy]\nallow = ["tag:eu"]\ndeny = ["bob"]\nlocal_only = true\n')
     flags = {"policy.allow": ["ann", "cyd"], "policy.deny": ["cyd"]}
-    found = settings(tmp_path, '[policy]\nallow = ["provider:local"]\n', flags)
+    loaded = settings(tmp_path, '[policy]\nallow = ["provider:local"]\n', flags)
     allow = (("provider:local",), ("ann", "cyd"), ("tag:eu",))
-    assert found.policy == Policy(allow=allow, deny=("cyd", "bob"), local_only=True)
-    assert format_value(found["policy.allow"]) == "provider:local and ann, cyd and tag:eu"
-    assert found.origins["policy.deny"] == f"command line; {tree / NAME}"
-    assert found.origins["policy.local_only"] == str(tree / NAME)
-    assert found.projects == (
+    assert loaded.policy == Policy(allow=allow, deny=("cyd", "bob"), local_only=True)
+    assert format_value(loaded["policy.allow"]) == "provider:local and ann, cyd and tag:eu"
+    assert loaded.origins["policy.deny"] == f"command line; {tree / NAME}"
+    assert loaded.origins["policy.local_only"] == str(tree / NAME)
+    assert loaded.projects == (
         (str(tree / NAME), ("policy.allow", "policy.deny", "policy.local_only")),
     )
 
@@ -145,17 +145,17 @@ def test_what_would_add_or_loosen_anything_is_refused_by_name(
     (tree / NAME).write_text(text)
     with pytest.raises(ConfigError) as caught:
         settings(tmp_path)
-    said = (
+    message = (
         f"{tree / NAME}, line {line}: a project file can only narrow settings, so it cannot "
         "set "
         f"{name}"
     )
-    assert caught.value.message == said
+    assert caught.value.message == message
     assert caught.value.exit_code == 3
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("[limits]\nsteps = 0", "limits.steps is 0; expected a whole number from 1 to 5"),
         ('[policy]\ndeny = "gpt"', "policy.deny is 'gpt'; expected a list of worker names"),
@@ -167,12 +167,12 @@ def test_what_would_add_or_loosen_anything_is_refused_by_name(
     ],
 )
 def test_invalid_values_are_reported_with_their_line(
-    tree: Path, tmp_path: Path, text: str, said: str
+    tree: Path, tmp_path: Path, text: str, problem: str
 ) -> None:
     (tree / NAME).write_text(text)
     with pytest.raises(ConfigError) as caught:
         settings(tmp_path)
-    assert caught.value.message.startswith(f"{tree / NAME}, line 2: {said}")
+    assert caught.value.message.startswith(f"{tree / NAME}, line 2: {problem}")
 
 
 def test_a_user_may_leave_project_files_alone(tree: Path, tmp_path: Path) -> None:

@@ -157,12 +157,12 @@ def test_any_text_is_a_value_or_an_error(item: Any, text: str) -> None:
     try:
         value = item.parse(text)
     except ConfigError as error:
-        said = error.message
+        message = error.message
     else:
-        said = f"{item.name}; expected {item.expected}"
+        message = f"{item.name}; expected {item.expected}"
         assert item.check(value) == value
-    assert item.name in said
-    assert item.expected in said
+    assert item.name in message
+    assert item.expected in message
 
 
 anything = st.recursive(
@@ -278,11 +278,11 @@ def test_the_present_name_of_a_setting_wins_over_the_earlier_one(files: dict[str
 
 def test_a_dropped_setting_is_ignored_with_a_notice(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[serve]\nqueue = 3\n[breaker]\nfailures = 0\n")
-    found = load_settings(
+    loaded = load_settings(
         {"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path), "CONDUCTOR_LLM_SERVE_GRACE": "5"}
     )
-    named = [name for name in DROPPED if any(name in text for text in found.dropped)]
+    named = [name for name in DROPPED if any(name in text for text in loaded.dropped)]
     assert named == ["breaker.failures", "serve.queue", "serve.grace"]
-    assert not set(DROPPED) & set(found.values)
+    assert not set(DROPPED) & set(loaded.values)
     with pytest.raises(UsageError, match="was dropped"):
         find_setting("serve.queue")

@@ -94,17 +94,17 @@ def test_a_local_worker_costs_nothing_and_takes_turns(tmp_path: Path) -> None:
 
 def test_later_files_win_key_by_key(tmp_path: Path) -> None:
     own = '[workers.a]\nkind = "openai"\nmodel = "one"\n[workers.b]\nkind = "openai"\n'
-    found = listed(
+    workers = listed(
         tmp_path, '[workers.c]\nkind = "openai"\n[workers.a]\nmodel = "two"\nenabled = false\n', own
     )
-    assert [item.worker.name for item in found] == ["a", "b", "c"]
-    assert (found[0].worker.kind, found[0].worker.model, found[0].enabled) == (
+    assert [item.worker.name for item in workers] == ["a", "b", "c"]
+    assert (workers[0].worker.kind, workers[0].worker.model, workers[0].enabled) == (
         "openai",
         "two",
         False,
     )
-    assert found[0].source == str(tmp_path / "config.toml")
-    assert found[1].source == str(tmp_path / "settings.toml")
+    assert workers[0].source == str(tmp_path / "config.toml")
+    assert workers[1].source == str(tmp_path / "settings.toml")
 
 
 CAT = "[workers.w]\nkind = 'command'\ncommand = ['cat']\n"
@@ -205,10 +205,10 @@ def test_a_wrong_entry_is_named(tmp_path: Path, text: str) -> None:
     sources = written(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
         (workers_of(sources), pools_of(sources), providers_of(sources))
-    said = f"{caught.value}\n{caught.value.hint}"
-    assert said.startswith(f"{tmp_path / 'config.toml'}, {WRONG[text]}"), said
-    assert "sk-" not in said
-    assert "pw" not in said
+    message = f"{caught.value}\n{caught.value.hint}"
+    assert message.startswith(f"{tmp_path / 'config.toml'}, {WRONG[text]}"), message
+    assert "sk-" not in message
+    assert "pw" not in message
 
 
 def test_only_the_conductor_itself_is_called_so(tmp_path: Path) -> None:
@@ -235,15 +235,15 @@ def test_a_change_is_checked_before_it_is_written(tmp_path: Path) -> None:
 
 
 def test_changes_at_once_are_all_kept(tmp_path: Path) -> None:
-    place = where(tmp_path)
+    path = where(tmp_path)
 
     def work(number: int) -> None:
-        update_table(place, "workers", f"w{number}", {"kind": "openai", "model": str(number)})
-        set_value(place, f"limits.s{number}", number)
+        update_table(path, "workers", f"w{number}", {"kind": "openai", "model": str(number)})
+        set_value(path, f"limits.s{number}", number)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(work, range(8)))
-    values = read_toml(place.own_file).values
+    values = read_toml(path.own_file).values
     assert set(values["workers"]) == {f"w{number}" for number in range(8)}
     assert values["limits"] == {f"s{number}": number for number in range(8)}
 
@@ -313,10 +313,10 @@ def test_the_source_of_a_pool_is_the_file_with_its_workers(tmp_path: Path) -> No
 
 
 def test_an_unknown_pool_is_reported_with_the_known_ones(tmp_path: Path) -> None:
-    found = pools(tmp_path, "[pools.x]\nworkers = ['a']")
-    assert find_pool(found, "x").workers == ("a",)
+    loaded = pools(tmp_path, "[pools.x]\nworkers = ['a']")
+    assert find_pool(loaded, "x").workers == ("a",)
     with pytest.raises(UsageError, match="no pool is named 'z'") as caught:
-        find_pool(found, "z")
+        find_pool(loaded, "z")
     assert caught.value.hint == "known: x"
     with pytest.raises(UsageError) as caught:
         find_pool((), "z")

@@ -232,8 +232,10 @@ def fold(events: Sequence[ev.Event]) -> Trace:
 
 
 def sum_of(events: Sequence[ev.Event]) -> Usage:
-    told = of(events, ev.PlanRejected, ev.PlanReady, ev.StepFailed, ev.StepStopped, ev.StepFinished)
-    return sum((event.usage for event in told), Usage())
+    endings = of(
+        events, ev.PlanRejected, ev.PlanReady, ev.StepFailed, ev.StepStopped, ev.StepFinished
+    )
+    return sum((event.usage for event in endings), Usage())
 
 
 def sound(events: Sequence[ev.Event], *, planned_only: bool = False) -> None:

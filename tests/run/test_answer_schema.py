@@ -80,12 +80,12 @@ def test_a_schema_that_takes_for_ever_ends_its_run_alone(monkeypatch: pytest.Mon
         7,
         1,
     )
-    said = (
+    message = (
         "the answer cannot be checked against the JSON Schema: the check takes too much time "
         "or "
         "memory"
     )
-    assert (error_of(run).reason, error_of(run).message) == ("answer_not_checked", said)
+    assert (error_of(run).reason, error_of(run).message) == ("answer_not_checked", message)
 
 
 @pytest.mark.parametrize("cancelled", [False, True])

@@ -34,9 +34,9 @@ def decided(
             decision = left.pop(0)
             later(after, *((run.stop, "cancelled") if decision is None else (run.decide, decision)))
 
-    found = play(orchestra, act=act, approves=True, **more)
+    events = play(orchestra, act=act, approves=True, **more)
     assert not left
-    return found
+    return events
 
 
 def test_nothing_starts_before_the_plan_is_approved() -> None:

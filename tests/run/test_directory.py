@@ -69,8 +69,8 @@ def test_a_directory_longer_than_a_prompt_is_looked_up_with_tools() -> None:
     prompt = first.messages[-1].content
     assert "src/deep/b.py 2: needle" in prompt
     assert "value_77" not in prompt
-    found, read, listed, names = results_of(events)
-    assert found == "src/deep/b.py:1: def needle():"
+    matches, read, listed, names = results_of(events)
+    assert matches == "src/deep/b.py:1: def needle():"
     assert "2|     return 'found-42'" in read
     assert listed == "src/deep/ 1 file\nsrc/a.py 9,000 lines"
     assert names == "src/a.py 9,000 lines\nsrc/deep/b.py 2 lines"
@@ -157,8 +157,8 @@ def test_an_unknown_context_is_told_where_a_prompt_is_long() -> None:
     for options, count in (({}, 1), ({"context": 50_000}, 0)):
         pool = pool_of("ann", options=options)
         _, events = play(setting(plan, {"ann": says("yes")}, pool=pool), question)
-        told = [text for text in notices(events) if "32,768 tokens are assumed" in text]
-        assert len(told) == count
+        remarks = [text for text in notices(events) if "32,768 tokens are assumed" in text]
+        assert len(remarks) == count
 
 
 def test_who_may_not_see_the_files_gets_no_tools_over_them() -> None:
@@ -191,7 +191,7 @@ def test_tools_of_a_server_stay_beside_those_of_the_directory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "told"),
+    ("pattern", "message"),
     [
         ("(a+)+$", "the search took more than"),
         ("(", "the pattern is no regular expression"),
@@ -199,7 +199,7 @@ def test_tools_of_a_server_stay_beside_those_of_the_directory() -> None:
     ],
 )
 def test_a_hostile_or_broken_pattern_is_an_answer_to_the_worker(
-    pattern: str, told: str, monkeypatch: pytest.MonkeyPatch
+    pattern: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directory_tools, "SEARCH_LIMITS", ChildLimits(seconds=2))
     files = (*TREE, File(name="src/c.txt", text="a" * 40 + "b\n", directory="src/"))
@@ -207,8 +207,8 @@ def test_a_hostile_or_broken_pattern_is_an_answer_to_the_worker(
     question = Question(text="?", files=files)
     _, events = play(setting(PLAN, {"ann": model}), question)
     (result,) = of(events, ev.ToolReturned)
-    assert result.error == ("no line" not in told)
-    assert told in result.text
+    assert result.error == ("no line" not in message)
+    assert message in result.text
 
 
 def test_the_passages_with_most_words_of_the_question_are_in_the_prompt() -> None:

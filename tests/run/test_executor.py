@@ -90,9 +90,9 @@ def test_an_answer_cut_by_its_token_limit_is_partial() -> None:
     run, events = play(setting("A | - | one", {"ann": ann}))
     assert of(events, ev.StepFinished)[0].finish == "length"
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("a long ans", True, 7)
-    said = "ann ended after 4 tokens, before the end of its answer"
+    message = "ann ended after 4 tokens, before the end of its answer"
     error = error_of(run)
-    assert (error.kind, error.message, error.reason) == ("partial", said, "answer_truncated")
+    assert (error.kind, error.message, error.reason) == ("partial", message, "answer_truncated")
 
 
 @pytest.mark.parametrize(
@@ -220,8 +220,8 @@ def test_a_removed_worker_is_replaced() -> None:
         setting("A | - | one", {"bob": ScriptedModel([[ModelError("refused", "no")]])})
     )
     run, _ = play(setting(None, {"ann": says("yes")}), resume=earlier.trace)
-    (told,) = run.trace.recovered
-    assert told.text.startswith(
+    (recovery,) = run.trace.recovered
+    assert recovery.text.startswith(
         "ann answered instead of bob; bob was not asked: no worker is named bob; hint: "
     )
     assert run.trace.answer == "yes"
@@ -255,11 +255,11 @@ def test_waits_double_and_are_jittered_by_the_runs_own_generator() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "waited"),
+    ("retry_after", "waited"),
     [(7.5, 7.5), (float("inf"), 30.0), (-5.0, 0.0), (float("nan"), pytest.approx(0.5, abs=0.25))],
 )
-def test_retry_after_is_obeyed_up_to_a_bound(said: float, waited: float) -> None:
-    ann = failing(ModelError("rate", "slow down", retry_after=said), then="yes")
+def test_retry_after_is_obeyed_up_to_a_bound(retry_after: float, waited: float) -> None:
+    ann = failing(ModelError("rate", "slow down", retry_after=retry_after), then="yes")
     _, events = play(setting("A | - | one", {"ann": ann}))
     assert of(events, ev.StepFailed)[0].retry_in == waited
     assert of(events, ev.StepStarted)[1].at == waited

@@ -31,12 +31,12 @@ ROOM_FOR_ONE = Limits(cost=Decimal("0.043"))
 THREE = "A | - | one\nA | - | two\nA | 1 2 | three"
 
 
-def limit(said: str, reason: str, suggested: str | None = None) -> Failure:
+def limit(message: str, reason: str, suggested: str | None = None) -> Failure:
     more: Any = {
         "reason": f"limit_{reason}",
         "suggested_limit": ANY if suggested is None else suggested,
     }
-    return Failure(kind="limit", message=f"stopped: {said}", **more)
+    return Failure(kind="limit", message=f"stopped: {message}", **more)
 
 
 class Greedy(Counting):
@@ -190,8 +190,8 @@ def test_a_second_run_finds_the_day_spent(tmp_path: Path) -> None:
     assert first.trace.exit_code == 0
     second, events = play(over(DailySpend(tmp_path, limits)))
     assert (second.trace.exit_code, of(events, ev.StepStarted)) == (6, [])
-    said = "stopped: today's limit of 1,000 tokens, no room for another call"
-    assert error_of(second).message == said
+    message = "stopped: today's limit of 1,000 tokens, no room for another call"
+    assert error_of(second).message == message
 
 
 def test_a_cost_limit_needs_prices_of_workers_and_of_the_planner(tmp_path: Path) -> None:

@@ -31,15 +31,15 @@ def kept(
 ) -> tuple[list[Step], list[int]]:
     """The steps of a whole plan that are left, and the numbers of the others."""
     repeats = RepeatFilter(standing, keep_last=keep_last)
-    found = list(standing)
+    steps_left = list(standing)
     for number, step in enumerate(steps, start=len(standing) + 1):
         item = repeats.renumber_step(
             ParsedStep(number=number, step=step, last=number == len(standing) + len(steps))
         )
         if item is not None:
-            found.append(item.step)
-            assert item.number == len(found)
-    return found, repeats.left_out
+            steps_left.append(item.step)
+            assert item.number == len(steps_left)
+    return steps_left, repeats.left_out
 
 
 @pytest.mark.parametrize("keep_last", [False, True])
@@ -103,11 +103,11 @@ def test_what_is_left_is_a_valid_plan_without_repetitions(
         )
         for number, (worker, subtask, access) in enumerate(rows, start=1)
     ]
-    found, left_out = kept(*steps, keep_last=keep_last)
-    check_plan(Plan(steps=tuple(found)), PlanRules(workers=("ann", "bob"), steps=len(steps)))
-    assert len(found) + len(left_out) == len(steps)
-    unique = {(step.worker, step.subtask, frozenset(step.access)) for step in found}
-    assert len(unique) >= len(found) - 1
+    remaining, left_out = kept(*steps, keep_last=keep_last)
+    check_plan(Plan(steps=tuple(remaining)), PlanRules(workers=("ann", "bob"), steps=len(steps)))
+    assert len(remaining) + len(left_out) == len(steps)
+    unique = {(step.worker, step.subtask, frozenset(step.access)) for step in remaining}
+    assert len(unique) >= len(remaining) - 1
 
 
 def test_a_last_step_that_repeats_the_newest_stays_where_it_can_read_another() -> None:

@@ -108,11 +108,11 @@ def test_a_conductor_without_a_fallback_declines() -> None:
     planner = ScriptedModel([["A | - | one\nB | 7 | two\n"], ["B | 7 | two"]])
     run, events = play(setting(planner, profile=replace(PROMPTED, fallback=False)))
     assert (run.trace.state, run.trace.answer, error_of(run).reason) == ("failed", "", "declined")
-    said = (
+    message = (
         "no answer: none of 2 plans was valid; the last one: step 2 cannot see itself or a "
         "later step: 7"
     )
-    assert error_of(run).message == said
+    assert error_of(run).message == message
     assert len(of(events, ev.StepPlanned)) == 1
 
 
@@ -127,10 +127,10 @@ def test_a_fault_is_shown_to_the_conductor_while_valid_steps_run() -> None:
         (1, False),
         (2, True),
     ]
-    asked = planner.requests[1].messages
-    assert asked[2].content == "A | - | one"
-    assert "step 2 cannot see itself" in asked[3].content
-    assert "Steps 1 to 1 stand. Write only what follows, at most 4 more." in asked[3].content
+    messages = planner.requests[1].messages
+    assert messages[2].content == "A | - | one"
+    assert "step 2 cannot see itself" in messages[3].content
+    assert "Steps 1 to 1 stand. Write only what follows, at most 4 more." in messages[3].content
     assert of(events, ev.StepStarted)[0].at == 0.0
     assert run.trace.answer == "yes"
     assert of(events, ev.PlanReady)[0].usage.cost == Decimal("0.01")

@@ -55,8 +55,8 @@ def parrot(*, gone: bool = False) -> ScriptedModel:
     """A worker that answers with the text of the files wherever it has read it. It may be gone."""
 
     def reply(_: Request) -> list[Any]:
-        said = f"Done {FILED}" if FILED in heard(model)[-1] else "Done"
-        return [ModelError("missing", "gone") if gone else said]
+        answer = f"Done {FILED}" if FILED in heard(model)[-1] else "Done"
+        return [ModelError("missing", "gone") if gone else answer]
 
     model = ScriptedModel(reply=reply)
     return model
@@ -278,7 +278,7 @@ def test_a_given_plan_is_checked_before_any_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "recipient", "said"),
+    ("policy", "recipient", "message"),
     [
         (
             Policy(local_only=True),
@@ -289,9 +289,9 @@ def test_a_given_plan_is_checked_before_any_call() -> None:
         (Policy(allow=(("ann",),)), "north", "policy.allow names only ann"),
     ],
 )
-def test_rules_hold_for_the_conductor(policy: Policy, recipient: str, said: str) -> None:
+def test_rules_hold_for_the_conductor(policy: Policy, recipient: str, message: str) -> None:
     recipients = {**ALL, SELF: party("conductor", recipient)}
-    with pytest.raises(PolicyError, match=re.escape(said)):
+    with pytest.raises(PolicyError, match=re.escape(message)):
         play(desk("A | - | x", policy, recipients=recipients), FILES)
 
 
@@ -429,11 +429,11 @@ def test_a_conductor_without_files_is_not_shown_subtasks_that_may_reveal_them() 
     assert not planner.requests
     assert not workers["bob"].requests
     assert run.trace.steps[-1].worker == "ann"
-    told = (
+    message = (
         "the resumed plan may reveal inputs hidden from the planner; the steps planned so far "
         "are kept, and worker"
     )
-    assert told in notices(events)[1]
+    assert message in notices(events)[1]
     play(desk(planner, Policy(), workers, pool=POOL), FILES, resume=earlier)
     assert FILED in heard(planner)[0]
 

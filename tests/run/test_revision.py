@@ -108,12 +108,12 @@ def test_the_planner_is_told_which_step_failed_by_whom_and_why_in_our_words() ->
     orchestra = revising(PLAN, "A | 1 | other five")
     play(orchestra)
     request = requests(orchestra)[1]
-    plan, asked = request.messages[-2:]
+    plan, request_message = request.messages[-2:]
     assert (
         plan.content
         == "A | - | easy one\nB | - | hard two\nA | 2 | easy three\nB | 1 3 | easy four"
     )
-    assert asked.content.startswith(
+    assert request_message.content.startswith(
         "Step 2 could not be done. These workers failed at it: B (it refused the request), A (it "
         "refused the request). "
         "Given up with it: steps 3, 4. Only step 1 can be seen by others. Write only the steps "

@@ -408,7 +408,7 @@ def test_a_run_that_another_process_goes_on_with_stays_one_run_wherever_it_was_l
     """
     pool = WITH_SELF if plans is NESTED else pool_of("ann", "bob", "cyd")
     whole, events = play(setting(ScriptedModel(plans), pool=pool))
-    ready = next(place for place, event in enumerate(events) if isinstance(event, ev.PlanReady))
+    ready = next(index for index, event in enumerate(events) if isinstance(event, ev.PlanReady))
     for left in range(ready + 1, len(events)):
         before = events[:left]
         planner = ScriptedModel(plans[-1:] * 2)

@@ -123,13 +123,17 @@ def test_a_worker_gets_the_results_of_its_calls_and_answers() -> None:
     assert [tool.name for tool in first.tools] == ["look", "count"]
     assert box.most_open == 2
     assert run.trace.answer == "It is 42."
-    asked, *results = second.messages[len(first.messages) :]
-    assert (asked.role, asked.content, [call.name for call in asked.tool_calls]) == (
+    call_message, *results = second.messages[len(first.messages) :]
+    assert (
+        call_message.role,
+        call_message.content,
+        [call.name for call in call_message.tool_calls],
+    ) == (
         "assistant",
         "Let me see. ",
         ["look", "count"],
     )
-    assert [(each.tool_call_id, each.content) for each in results] == [
+    assert [(result.tool_call_id, result.content) for result in results] == [
         ("c0", "look found it"),
         ("c1", "count found it"),
     ]
@@ -146,8 +150,10 @@ def test_the_planner_is_told_whose_tools_do_what() -> None:
     pool = Pool(workers=(*pool_of("ann", tools=("web",)).workers, *pool_of("bob").workers))
     tools = RunTools(open=Box, about={"web": "Looks up pages."})
     play(setting(planner, {"ann": says("yes"), "bob": says("no")}, pool=pool, tools=tools))
-    assert "A can use tools: Looks up pages." in (asked := planner.requests[0].messages[-1].content)
-    assert "B can use tools" not in asked
+    assert "A can use tools: Looks up pages." in (
+        prompt := planner.requests[0].messages[-1].content
+    )
+    assert "B can use tools" not in prompt
 
 
 @pytest.mark.parametrize(
@@ -190,19 +196,19 @@ def test_usage_of_all_turns_is_summed_and_reserved_turn_by_turn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "error_text"),
     [
         (("nothing", {}), "there is no tool 'nothing'; the tools are: look"),
         (("look", "{not json"), "the arguments are not JSON"),
         (("look", "[1]"), "the arguments are not a JSON object"),
     ],
 )
-def test_a_wrong_call_goes_back_as_an_error(call: tuple[str, Any], said: str) -> None:
+def test_a_wrong_call_goes_back_as_an_error(call: tuple[str, Any], error_text: str) -> None:
     box = Box()
     model = ScriptedModel([asks(call), ["sorry"]])
     run, events = play(with_tools(model, box))
     [returned] = of(events, ev.ToolReturned)
-    assert said in returned.text
+    assert error_text in returned.text
     assert returned.error
     assert not box.calls
     assert model.requests[1].messages[-1].is_error
@@ -290,9 +296,9 @@ def decided(orchestra: Orchestra, *verdicts: ToolVerdict) -> tuple[Run, list[ev.
         if isinstance(event, ev.ToolOffered):
             later(100, run.decide_tool, left.pop(0))
 
-    found = play(orchestra, act=act, asks_about_tools=True)
+    events = play(orchestra, act=act, asks_about_tools=True)
     assert not left
-    return found
+    return events
 
 
 def test_a_tool_that_may_change_something_is_asked_about() -> None:
@@ -351,8 +357,8 @@ def test_a_server_asks_a_person_one_at_a_time_and_the_run_waits() -> None:
 
     orchestra = with_tools(ScriptedModel([*script]), AskingBox(), limits=Limits(seconds=20))
     run, events = play(orchestra, act=act, asks_about_tools=True)
-    asked = [(event.server, event.message, event.worker, event.step) for event in waiting]
-    assert asked == [("web", "Who?", "ann", 1)] * 2
+    questions = [(event.server, event.message, event.worker, event.step) for event in waiting]
+    assert questions == [("web", "Who?", "ann", 1)] * 2
     assert waiting[1].at - waiting[0].at == 100
     texts = [event.text for event in of(events, ev.ToolReturned)]
     assert sorted(texts) == ["accept {'n': 1}", "accept {'n': 2}"]
@@ -424,9 +430,9 @@ def test_the_user_is_told_before_a_change_may_be_repeated() -> None:
     broken = [ModelError("overloaded", "busy")]
     orchestra = with_tools(ScriptedModel([asks(("write", {})), broken, ["done"]]), box)
     _, events = play(orchestra)
-    said = "step 1 starts again and may repeat calls that can change something: write of web"
-    assert said in notices(events)
+    message = "step 1 starts again and may repeat calls that can change something: write of web"
+    assert message in notices(events)
     orchestra = with_tools(says(*asks(("write", {}))), box)
     stopped, _ = play_and_stop(orchestra, 0.5, "cancelled")
     _, events = play(with_tools(says("done"), box), resume=stopped.trace)
-    assert said in notices(events)
+    assert message in notices(events)

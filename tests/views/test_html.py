@@ -209,8 +209,8 @@ def test_the_answer_and_the_responses_are_rendered() -> None:
     written = replace(trace, answer="**Bold**, and\n\n- a point")
     assert "<strong>Bold</strong>" in html_page(written)
     assert "<li>a point</li>" in html_page(written)
-    data = replace(written, question=replace(trace.question, schema={"type": "object"}))
-    assert "**Bold**, and" in Reader(html_page(data)).words
+    structured = replace(written, question=replace(trace.question, schema={"type": "object"}))
+    assert "**Bold**, and" in Reader(html_page(structured)).words
 
 
 @pytest.mark.parametrize(
@@ -322,12 +322,12 @@ HOSTILE = [
 
 
 def require_harmless(text: str) -> None:
-    found = markdown_html(text)
-    read = Reader(found)
+    page = markdown_html(text)
+    read = Reader(page)
     assert read.tags <= MARKDOWN_TAGS
     assert read.attributes <= {"start", "class"}
     assert read.open == []
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", found)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", page)
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -68,17 +68,17 @@ def reported(events: list[ev.Event], encoding: str = "utf-8") -> dict[str, Any]:
     sink = Sink(encoding=encoding)
     play(JsonOutput(Stdout(sink)), events)
     assert sink.getvalue().count("\n") == 1
-    found: dict[str, Any] = json.loads(sink.getvalue())
-    return found
+    fields: dict[str, Any] = json.loads(sink.getvalue())
+    return fields
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_every_run_is_one_object_with_the_same_keys(run: Run) -> None:
-    found = reported(run(), encoding="ascii")
-    assert sorted(found) == sorted(KEYS)
-    assert all(sorted(step) == sorted(STEP_KEYS) for step in found["steps"])
+    fields = reported(run(), encoding="ascii")
+    assert sorted(fields) == sorted(KEYS)
+    assert all(sorted(step) == sorted(STEP_KEYS) for step in fields["steps"])
     last = run()[-1]
-    assert found["answer"] == (last.answer if isinstance(last, ev.RunFinished) else None)
+    assert fields["answer"] == (last.answer if isinstance(last, ev.RunFinished) else None)
 
 
 def test_each_call_of_a_tool_is_an_object() -> None:
@@ -100,33 +100,33 @@ def test_each_call_of_a_tool_is_an_object() -> None:
 
 
 def test_a_finished_run_has_all_its_data() -> None:
-    found = reported(parallel())
-    assert (found["state"], found["answer"], found["partial"], found["error"]) == (
+    fields = reported(parallel())
+    assert (fields["state"], fields["answer"], fields["partial"], fields["error"]) == (
         "finished",
         ANSWER,
         False,
         None,
     )
-    assert [step["access"] for step in found["plan"]["steps"]] == [[], [], [1, 2]]
-    assert [(step["number"], step["state"], step["worker"]) for step in found["steps"]] == [
+    assert [step["access"] for step in fields["plan"]["steps"]] == [[], [], [1, 2]]
+    assert [(step["number"], step["state"], step["worker"]) for step in fields["steps"]] == [
         (1, "done", "math-worker"),
         (2, "done", "gpt"),
         (3, "done", "claude"),
     ]
-    assert found["steps"][2]["text"] == ANSWER
-    assert found["steps"][2]["seconds"] == 0.8
-    assert (found["usage"]["cost"], found["usage"]["unpriced"]) == ("0.0042", 1)
+    assert fields["steps"][2]["text"] == ANSWER
+    assert fields["steps"][2]["seconds"] == 0.8
+    assert (fields["usage"]["cost"], fields["usage"]["unpriced"]) == ("0.0042", 1)
 
 
 def test_a_failed_run_has_no_answer_and_a_partial_one_says_so() -> None:
-    found = reported(failed())
-    assert (found["state"], found["answer"], found["error"]["kind"]) == (
+    fields = reported(failed())
+    assert (fields["state"], fields["answer"], fields["error"]["kind"]) == (
         "failed",
         None,
         "unreachable",
     )
-    found = reported(limit())
-    assert (found["answer"], found["partial"], found["error"]["kind"]) == (
+    fields = reported(limit())
+    assert (fields["answer"], fields["partial"], fields["error"]["kind"]) == (
         ANSWER[:36],
         True,
         "limit",
@@ -134,12 +134,12 @@ def test_a_failed_run_has_no_answer_and_a_partial_one_says_so() -> None:
 
 
 def test_a_substitute_worker_is_named() -> None:
-    found = reported(substitute())
-    assert found["plan"]["steps"][0]["worker"] == "math-worker"
-    step = found["steps"][0]
+    fields = reported(substitute())
+    assert fields["plan"]["steps"][0]["worker"] == "math-worker"
+    step = fields["steps"][0]
     assert (step["planned_worker"], step["worker"]) == ("math-worker", "gemini-flash")
     assert [attempt["worker"] for attempt in step["failed_attempts"]] == ["math-worker"]
-    trimmed, taken = found["notices"]
+    trimmed, taken = fields["notices"]
     assert trimmed == {
         "step": 1,
         "recovered": False,

@@ -45,17 +45,17 @@ def around(*, out: bool, err: bool, quiet: bool = False, **environ: str) -> Outp
 
 
 def played(
-    output: OutputName, progress: ProgressName, place: OutputContext, events: list[ev.Event]
+    output: OutputName, progress: ProgressName, context: OutputContext, events: list[ev.Event]
 ) -> tuple[str, str]:
     """What stood on standard output and standard error at the end."""
-    play(open_views(output, progress, place), events)
-    assert isinstance(place.stdout, Sink)
-    assert isinstance(place.stderr, Sink)
-    return place.stdout.getvalue(), place.stderr.getvalue()
+    play(open_views(output, progress, context), events)
+    assert isinstance(context.stdout, Sink)
+    assert isinstance(context.stderr, Sink)
+    return context.stdout.getvalue(), context.stderr.getvalue()
 
 
 @pytest.mark.parametrize(
-    ("output", "progress", "place", "expected"),
+    ("output", "progress", "context", "expected"),
     [
         ("answer", "auto", around(out=True, err=True), "tree"),
         ("json", "auto", around(out=False, err=True), "tree"),
@@ -75,9 +75,9 @@ def played(
     ],
 )
 def test_progress_follows_output_and_terminal(
-    output: OutputName, progress: ProgressName, place: OutputContext, expected: ShownProgress
+    output: OutputName, progress: ProgressName, context: OutputContext, expected: ShownProgress
 ) -> None:
-    assert choose_progress(output, progress, place) == expected
+    assert choose_progress(output, progress, context) == expected
 
 
 def test_every_option_has_a_view() -> None:
@@ -90,14 +90,14 @@ def test_every_option_has_a_view() -> None:
 def test_without_a_terminal_only_notices_and_problems_are_written(run: Run) -> None:
     events = run()
     trace = trace_of(events)
-    _, told = played("answer", "auto", around(out=False, err=False), events)
+    _, remarks = played("answer", "auto", around(out=False, err=False), events)
     _, err = played("answer", "none", around(out=False, err=False), events)
     last = events[-1]
     well = isinstance(last, ev.RunFinished) and not last.partial and last.error is None
     assert (err == "") == well
     assert len(err.splitlines()) <= 3
-    assert told.endswith(err)
-    notices = told.removesuffix(err).splitlines()
+    assert remarks.endswith(err)
+    notices = remarks.removesuffix(err).splitlines()
     assert [line.removeprefix("conductor: ") for line in notices] == [
         describe_notice(item) for item in trace.all_notices()
     ]
@@ -105,14 +105,14 @@ def test_without_a_terminal_only_notices_and_problems_are_written(run: Run) -> N
 
 def test_a_notice_is_one_line() -> None:
     inner = ev.NestedEvent(at=0.3, step=2, event=ev.Notice(at=0.1, text="inside"))
-    said: list[ev.Event] = [
+    notices: list[ev.Event] = [
         ev.StepPlanned(at=0.0, step=2, worker="self", subtask="do", access=(), last=True),
         ev.Notice(at=0.1, text="two\nlines\x1b[1m"),
         ev.Notice(at=0.2, text="of a step", step=2),
         inner,
     ]
     _, err = played(
-        "json", "auto", around(out=False, err=False), [parallel()[0], *said, parallel()[-1]]
+        "json", "auto", around(out=False, err=False), [parallel()[0], *notices, parallel()[-1]]
     )
     assert err == (
         "conductor: note: two lines\n"
@@ -129,8 +129,8 @@ def test_a_partial_answer_says_how_to_resume() -> None:
             "  resume: conductor ask --resume 01JDQ7W3ZK --max-cost 0.04\n"
         ),
     )
-    place = OutputContext(stdout=Sink(), stderr=Sink(), environ={}, stored=False)
-    assert "resume" not in played("answer", "none", place, limit())[1]
+    context = OutputContext(stdout=Sink(), stderr=Sink(), environ={}, stored=False)
+    assert "resume" not in played("answer", "none", context, limit())[1]
 
 
 @pytest.mark.parametrize("progress", ["tree", "plain"])
@@ -196,8 +196,8 @@ def test_a_broken_standard_output_does_not_keep_the_tree_from_closing() -> None:
             raise BrokenPipeError
 
     err = Sink(terminal=True)
-    place = OutputContext(stdout=Closed(), stderr=err, environ={}, width=80, height=24)
-    view = open_views("answer", "tree", place)
+    context = OutputContext(stdout=Closed(), stderr=err, environ={}, width=80, height=24)
+    view = open_views("answer", "tree", context)
     *events, last = parallel()
     for event, trace in fold(events):
         view.show(event, trace)
@@ -224,8 +224,8 @@ def test_a_broken_standard_output_does_not_keep_the_tree_from_closing() -> None:
 def test_the_color_option_wins_over_the_environment(
     color: str, environ: dict[str, str], expected: bool | None
 ) -> None:
-    place = OutputContext(stdout=Sink(), stderr=Sink(), environ=environ, color=color)  # type: ignore[arg-type]
-    assert uses_color(place) is expected
+    context = OutputContext(stdout=Sink(), stderr=Sink(), environ=environ, color=color)  # type: ignore[arg-type]
+    assert uses_color(context) is expected
 
 
 def test_rich_is_loaded_only_for_the_tree() -> None:

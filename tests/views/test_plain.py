@@ -112,16 +112,18 @@ def test_what_a_worker_writes_before_it_calls_a_tool_is_not_its_answer() -> None
         "Schema B.",
     ]
     assert shown(tools(), terminal=True).splitlines() == expected
-    asked: list[ev.Event] = []  # the question whether the tool may be called comes after that line
+    questions: list[
+        ev.Event
+    ] = []  # the question whether the tool may be called comes after that line
     for event in tools():
         if isinstance(event, ev.ToolCalled):
             offered = {
                 name: getattr(event, name)
                 for name in ("at", "step", "attempt", "turn", "call", "server")
             }
-            asked.append(ev.ToolOffered(**offered))
-        asked.append(event)
-    assert shown(asked, terminal=True).splitlines() == expected
+            questions.append(ev.ToolOffered(**offered))
+        questions.append(event)
+    assert shown(questions, terminal=True).splitlines() == expected
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=8))

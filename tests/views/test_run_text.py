@@ -66,7 +66,7 @@ def test_a_partial_answer_without_a_reason_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "stored", "reason", "said"),
+    ("kind", "stored", "reason", "is_offered"),
     [
         ("cancelled", True, "", True),
         ("terminated", True, "", True),
@@ -76,12 +76,12 @@ def test_a_partial_answer_without_a_reason_is_reported() -> None:
     ],
 )
 def test_a_run_stopped_before_a_step_can_be_asked_again(
-    kind: Any, stored: bool, reason: Any, said: bool
+    kind: Any, stored: bool, reason: Any, is_offered: bool
 ) -> None:
     error = Failure(kind=kind, message="why", reason=reason)
     trace = trace_of([started(), RunFailed(at=1.0, error=error, usage=Usage())])
     line = "  ask it again: conductor ask --resume 01JDQ7W3ZK"
-    assert (problem_lines(trace, stored=stored)[-1] == line) is said
+    assert (problem_lines(trace, stored=stored)[-1] == line) is is_offered
     # Killed while it was planned
     assert problem_lines(trace_of([started()]), stored=True)[-1] == line
 

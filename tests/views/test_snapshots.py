@@ -42,9 +42,9 @@ def story(events: list[ev.Event], width: int, height: int, encoding: str) -> str
     parts = []
     for number, event in enumerate(events):
         following = events[number + 1] if number + 1 < len(events) else None
-        told = following is not None and not (is_piece(event) and is_piece(following))
-        drawn.show(event, draw=told)
-        if told:
+        is_drawn = following is not None and not (is_piece(event) and is_piece(following))
+        drawn.show(event, draw=is_drawn)
+        if is_drawn:
             parts += [f"--- event {number}, {event.at:.1f} s: {kind_of(event)}", *drawn.live()]
     drawn.tree.close()
     return text([*parts, "--- at the end", *drawn.screen()])
