@@ -172,6 +172,8 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
             f"XDG_{name}_HOME" if name != "RUNTIME" else "XDG_RUNTIME_DIR",
             str(place / name.lower()),
         )
+    # A terminal would be asked first about the AGENTS.md of this repository.
+    monkeypatch.setenv("CONDUCTOR_LLM_POLICY_NO_MEMORY", "yes")
     if (constants := sys.modules.get("huggingface_hub.constants")) is not None:
         importlib.reload(constants)  # the hub's library has read the environment of an earlier test
     return place

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -311,9 +310,3 @@ def test_an_installed_package_adds_a_source(
     asking.ok("ask", "What is it?", "-f", "ticket:1")
     assert "the ticket" in last_prompt(asking)
     asking.costs_nothing(2, "ask", "Hi", "-f", "ticket:2", told=("tickets failed", "KeyError"))
-
-
-def test_the_names_of_sources_stand_in_the_trace(asking: Stage, github: Loopback) -> None:
-    asking.ok("ask", "Why?", "-f", "issue:o/r#8")
-    shown = json.loads(asking.ok("trace", "show", "last", "--json").out)
-    assert "issue:o/r#8" in json.dumps(shown)
