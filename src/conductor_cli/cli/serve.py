@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -34,12 +35,18 @@ from conductor_cli.server.client_keys import ClientKeys, make_key
 from conductor_cli.server.http.process import (
     HttpServer,
     access_rules,
-    listen_at,
     make_registry,
+)
+from conductor_cli.server.http.processes import (
+    MAX_PROCESSES,
+    ProcessGroup,
+    check_processes,
+    listen_for_processes,
 )
 from conductor_cli.server.launch import CLIENTS, check_ready, find_client, own_server, run_client
 from conductor_cli.server.mcp.process import serve_stdio
 from conductor_cli.server.options import ServerOptions
+from conductor_cli.server.siblings import Siblings
 from conductor_cli.system.terminal_tables import Column
 
 keys_app = typer.Typer(
@@ -215,6 +222,16 @@ def serve_command(
             max=65535,
         ),
     ] = None,
+    processes: Annotated[
+        int,
+        opt.option(
+            "--processes",
+            "Processes that share the port, so that the server uses several cores.",
+            "N",
+            min=1,
+            max=MAX_PROCESSES,
+        ),
+    ] = 1,
     open_: Annotated[bool, opt.option("--open", "Show the page in the browser.")] = False,
 ) -> None:
     """Serve the workers as one model to other programs: the APIs of OpenAI and Anthropic over HTTP.
@@ -227,10 +244,12 @@ def serve_command(
         return
     server = _server_options(context, options)
     settings = server.settings()
-    _tell_lost_calls(settings)
+    check_processes(processes, server)
+    if processes == 1:
+        _tell_lost_calls(settings)
     access = access_rules(settings, host)
-    opened = listen_at(host, port)
-    shown, number = opened.getsockname()[:2]
+    sockets = listen_for_processes(host, port, processes)
+    shown, number = sockets[0].getsockname()[:2]
     if ":" in shown:  # an address of IPv6
         shown = f"[{shown}]"
     url = f"http://{shown}:{number}"
@@ -249,7 +268,17 @@ def serve_command(
     sys.stdout.flush()  # a program that started this one waits for the address
     if open_ and not open_browser(f"{url}/"):
         print_notice(f"no browser was found: open {url}/ yourself")
-    raise typer.Exit(HttpServer(lambda: make_registry(server), access, opened).run())
+    if processes == 1:
+        raise typer.Exit(HttpServer(lambda: make_registry(server), access, sockets[0]).run())
+
+    def serve(opened: socket.socket, siblings: Siblings, parent: int) -> int:
+        """Serve in one of the processes. Only there is the state opened."""
+        if siblings.index == 0:
+            _tell_lost_calls(settings)
+        options = replace(server, siblings=siblings)
+        return HttpServer(lambda: make_registry(options), access, opened, parent).run()
+
+    raise typer.Exit(ProcessGroup(sockets, print_notice).run(serve))
 
 
 @opt.with_run_options(omit=NOT_FOR_A_SERVER)

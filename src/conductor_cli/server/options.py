@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from conductor_cli.config.settings import Settings, load_settings
+from conductor_cli.server.siblings import Siblings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +16,7 @@ class ServerOptions:
     """What a server was started with, which holds for each call.
 
     `flags` are settings by name, from the command line; `config` is the settings file; `workers`
-    are the only ones.
+    are the only ones. `siblings` leads to the other processes of the server, where it has several.
     """
 
     flags: Mapping[str, Any]
@@ -24,6 +25,7 @@ class ServerOptions:
     rehearsal: bool = False
     stores_traces: bool = True
     seed: int | None = None
+    siblings: Siblings | None = None
 
     def settings(self) -> Settings:
         """The settings as they are at the start. Raises `ConfigError`."""

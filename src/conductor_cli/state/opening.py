@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 from conductor_cli.core.ledger import NO_DAY_LIMITS
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.state.interfaces import USER, Spender, Spending
-from conductor_cli.state.records import Attachments, Names, RatingsFile
+from conductor_cli.state.records import Attachments, Names, RatingsFile, RequestClaims
 from conductor_cli.state.served_files import ServedFiles
 from conductor_cli.state.spending import DailySpend, SpentRow, checkpoint, read_spent, read_tokens
 from conductor_cli.state.trace_store import TraceStore
@@ -91,6 +91,11 @@ class FileState:
     @cached_property
     def memory_consents(self) -> Names:
         return Names(self.paths.state / "memory-consents.json")
+
+    @cached_property
+    def claims(self) -> RequestClaims:
+        """The requests with an `Idempotency-Key`, for the processes of one server."""
+        return RequestClaims(self.paths.state / "serve" / "requests.sqlite")
 
     @cached_property
     def served_files(self) -> ServedFiles:

@@ -15,14 +15,16 @@ from __future__ import annotations
 import json
 import math
 import re
+import sqlite3
 import stat
-from collections.abc import Collection, Iterable
-from contextlib import AbstractContextManager, closing, suppress
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.learning import RatedBy, Rating, RatingShare, Verdict
 from conductor_cli.core.serialization import dump
@@ -41,6 +43,8 @@ VERDICTS: Final = frozenset(get_args(Verdict))
 RATERS: Final = frozenset(get_args(RatedBy))
 MAX_NAMES: Final = 1000  # Names that are kept; the one that was set first is forgotten first
 NAMED: Final = re.compile(rb'"sha256":\s?"([0-9a-f]{64})"')  # How an event names an attachment
+REQUEST_SECONDS: Final = 24 * 3600  # How long the request of an `Idempotency-Key` is known
+CLAIM_SECONDS: Final = 10.0  # How long a process waits for another one that claims a request
 NEWEST_BYTES: Final = 1 << 19
 """Bytes at the end of the file that are read, about 2,000 ratings. What is before them weighs
 nothing any more.
@@ -182,6 +186,62 @@ class Names:
                 )
         except OSError as error:
             raise _unwritable(self._path, error) from None
+
+
+class RequestClaims:
+    """Which run answers the request of an `Idempotency-Key`, in one file of SQLite."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def claim_request(
+        self, key: str, request: str, run: str, instead_of: str = ""
+    ) -> tuple[str, float]:
+        """As `FileState.claim_request`, for all processes that have the file.
+
+        Raises `ConfigError` where the disk refuses.
+        """
+        now = time.time()
+        try:
+            make_private_directory(self._path.parent)
+            with self._claiming() as database:
+                database.execute("DELETE FROM requests WHERE at < ?", (now - REQUEST_SECONDS,))
+                row = database.execute(
+                    "SELECT request, run, at FROM requests WHERE key = ?", (key,)
+                ).fetchone()
+                if row is None or row[1] == instead_of:
+                    row = (request if row is None else row[0]), run, now
+                    database.execute("REPLACE INTO requests VALUES (?, ?, ?, ?)", (key, *row))
+        except OSError as error:
+            raise _unwritable(self._path, error) from None
+        except sqlite3.Error as error:
+            raise _unwritable(self._path, OSError(0, str(error))) from None
+        first_request, answering_run, claimed_at = row
+        if first_request != request:
+            raise key_reused()
+        return str(answering_run), max(0.0, now - claimed_at)
+
+    @contextmanager
+    def _claiming(self) -> Iterator[sqlite3.Connection]:
+        """Let one process decide at a time."""
+        with closing(
+            sqlite3.connect(self._path, timeout=CLAIM_SECONDS, isolation_level=None)
+        ) as database:
+            database.execute("BEGIN IMMEDIATE")
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS requests"
+                " (key TEXT PRIMARY KEY, request TEXT, run TEXT, at REAL)"
+            )
+            yield database
+            database.execute("COMMIT")
+
+
+def key_reused() -> UsageError:
+    """The error that a client sends another request with a key that it has used."""
+    return UsageError(
+        "this Idempotency-Key was used for another request",
+        hint="use a new one for each request",
+    )
 
 
 def _unwritable(path: Path, error: OSError) -> ConfigError:

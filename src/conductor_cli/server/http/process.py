@@ -41,15 +41,18 @@ MAX_PAUSE: Final = 10.0  # Seconds in which balancers are told that the server e
 DRAIN_SECONDS: Final = 90.0  # How long running requests may go on when the server is told to end
 
 
-def listen_at(host: str, port: int | None) -> socket.socket:
+def listen_at(host: str, port: int | None, *, shares_port: bool = False) -> socket.socket:
     """A socket that listens at `host`: at `port`; without one at 8080, or a free port.
 
+    With `shares_port`, others of this user may listen there, too, if they want to share as well.
     Raises `UsageError`.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for tried in (PORT, 0) if port is None else (port,):
         opened = socket.socket(family, socket.SOCK_STREAM)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shares_port:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
             opened.bind((host, tried))
             opened.listen(1024)
@@ -84,8 +87,14 @@ class HttpServer:
     """
 
     def __init__(
-        self, load: Callable[[], RunRegistry], access: AccessRules, opened: socket.socket
+        self,
+        load: Callable[[], RunRegistry],
+        access: AccessRules,
+        opened: socket.socket,
+        parent: int | None = None,
     ) -> None:
+        """`parent` is a pipe that ends with the process for which this one serves."""
+        self._parent = parent
         self._load = load
         self._access = access
         self._socket = opened
@@ -134,6 +143,8 @@ class HttpServer:
         handle_endings(self._end)
         registry = self._load()
         self.registry = registry
+        if self._parent is not None:
+            asyncio.get_running_loop().add_reader(self._parent, self._end_without_parent)
         app = Access(build_app(registry), self._access)
         # What is loaded by now stays: the collector would stop every stream to look at it again
         gc.freeze()
@@ -150,6 +161,9 @@ class HttpServer:
         self._server = uvicorn.Server(config)
         self._server.capture_signals = nullcontext  # the signals are handled here
         tasks = [asyncio.create_task(work()) for work in registry.tasks]
+        if (siblings := registry.starter.options.siblings) is not None:
+            siblings.listen(registry.cancel)
+            siblings.is_ready()
         await self._server.serve(sockets=[self._socket])
         await registry.drain(0.0)
         for task in tasks:
@@ -157,6 +171,11 @@ class HttpServer:
         await asyncio.gather(*tasks, return_exceptions=True)
         await registry.starter.close()
         return self._code
+
+    def _end_without_parent(self) -> None:
+        assert self._parent is not None
+        self._loop.remove_reader(self._parent)
+        self._end(0)
 
     def _end(self, code: int) -> None:
         """Let the runs end; when asked a second time, stop them; a third time, wait for nothing."""
@@ -221,4 +240,7 @@ def make_registry(options: ServerOptions) -> RunRegistry:
     from conductor_cli.server.runs.run_starter import RunStarter
 
     starter = RunStarter(options)
-    return RunRegistry(starter, RegistryLimits(parallel=starter.settings()["serve.parallel"]))
+    parallel = starter.settings()["serve.parallel"]
+    if options.siblings is not None:
+        parallel = max(1, options.siblings.share_of(parallel))
+    return RunRegistry(starter, RegistryLimits(parallel=parallel))

@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 
 def build_app(registry: RunRegistry) -> Starlette:
     """The application over the runs of a server."""
-    metrics = Metrics(registry.starter.loaded.circuits.reports)
+    metrics = Metrics(
+        registry.starter.loaded.circuits.reports,
+        has_siblings=registry.starter.options.siblings is not None,
+    )
     registry.observe = metrics.count_run
 
     async def count_tokens(http: Request) -> dict[str, Any]:
@@ -65,7 +68,10 @@ def build_app(registry: RunRegistry) -> Starlette:
     async def health(http: Request) -> Response:
         """Say that the server lives; at `/health` also how much it does."""
         if http.url.path == "/health":
-            return JSONResponse({"status": "ok", "running": len(registry.going_on)})
+            counts = {"running": _count_running(registry)}
+            if (siblings := registry.starter.options.siblings) is not None:
+                counts["processes"] = siblings.processes()
+            return JSONResponse({"status": "ok", **counts})
         return JSONResponse({"status": "ok"})
 
     async def ready(http: Request) -> Response:
@@ -77,7 +83,7 @@ def build_app(registry: RunRegistry) -> Starlette:
         return JSONResponse({"status": "ok"})
 
     async def counters(_: Request) -> Response:
-        text, kind = metrics.render(len(registry.going_on))
+        text, kind = metrics.render(_count_running(registry))
         return Response(text, headers={"content-type": kind})
 
     followed = FollowedRuns(registry, partial(take_over_run, registry))
@@ -105,6 +111,12 @@ def build_app(registry: RunRegistry) -> Starlette:
         ],
         exception_handlers={HTTPException: _answer_error, Exception: _answer_error},
     )
+
+
+def _count_running(registry: RunRegistry) -> int:
+    """Return how many runs go on, in all processes of the server."""
+    siblings = registry.starter.options.siblings
+    return len(registry.going_on) if siblings is None else siblings.running()
 
 
 async def _answer_error(http: Request, error: Exception) -> Response:

@@ -36,7 +36,8 @@ from conductor_cli.server.runs.conversation import client_calls
 from conductor_cli.server.runs.narration import ResponseStream
 from conductor_cli.server.runs.run_registry import RunRegistry, ServedRun
 from conductor_cli.state.interfaces import TraceReader
-from conductor_cli.state.opening import open_state
+from conductor_cli.state.opening import FileState, State, open_state
+from conductor_cli.state.records import RequestClaims
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -162,7 +163,11 @@ class FollowedRuns:
         nothing: who asks again wants another try. Raises `RequestError` of status 409 where the
         client has used the key for another `request`, which is a hash.
         """
-        state = open_state(self._registry.starter.settings().paths)
+        starter = self._registry.starter
+        state = open_state(starter.settings().paths)
+        claims: State | RequestClaims = state
+        if isinstance(state, FileState) and starter.options.siblings is not None:
+            claims = state.claims
         run = new_run_id(datetime.now(UTC))
         instead_of = ""
         key = hashlib.sha256(
@@ -171,7 +176,7 @@ class FollowedRuns:
         while True:
             try:
                 claimed, age = await asyncio.to_thread(
-                    state.claim_request, key, request, run, instead_of
+                    claims.claim_request, key, request, run, instead_of
                 )
             except UsageError as error:
                 raise RequestError(409, "idempotency_key_reused", error.message) from None
@@ -220,8 +225,13 @@ class FollowedRuns:
             message = "the response has ended, so there is nothing to cancel"
             raise RequestError(400, "response_has_ended", message)
         stopped = self._registry.cancel(served.id)
-        if not stopped and served.ended is None and leases is not None:
-            stopped = await asyncio.to_thread(leases.stop, served.id)
+        if not stopped and served.ended is None:
+            siblings = self._registry.starter.options.siblings
+            if leases is not None:
+                stopped = await asyncio.to_thread(leases.stop, served.id)
+            elif siblings is not None:
+                siblings.stop(served.id)
+                stopped = True
         return response_object(served, "cancelled" if stopped else "")
 
     async def _run_of(self, http: Request) -> ServedRun:

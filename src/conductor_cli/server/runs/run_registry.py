@@ -454,6 +454,7 @@ class RunRegistry:
         ]()  # Those that are kept, in the order of their ends
         self._is_ending = False
         self._kept = 0
+        self.running = 0  # Runs that go on or wait
         # The failures of equal requests, and when the last one was, the newest last
         self._failures = OrderedDict[str, tuple[int, float]]()
 
@@ -555,6 +556,7 @@ class RunRegistry:
         self._by_id[served.id] = served
         self._group(served)
         served.task = asyncio.create_task(self._perform(served, build_job, place))
+        self._count_running(1)
         # A task that is cancelled before it has begun executes nothing, not even its own clean-up.
         served.task.add_done_callback(lambda _: self._keep_ended(served, place))
         return served
@@ -683,6 +685,11 @@ class RunRegistry:
             )
             self._end(served, request_error(failure, served.id))
 
+    def _count_running(self, change: int) -> None:
+        self.running += change
+        if self.starter.options.siblings is not None:
+            self.starter.options.siblings.tell_running(self.running)
+
     def _keep_ended(self, served: ServedRun, place: QueuePlace) -> None:
         """A run is over; one that was cancelled has no end yet. It is kept for a while."""
         failure = Failure(kind="cancelled", message="the run was cancelled")
@@ -690,6 +697,7 @@ class RunRegistry:
             failure = Failure(kind="terminated", message="the server ended")
         self._end(served, request_error(failure, served.id))
         served.task = None  # one that was cancelled holds all that it worked on
+        self._count_running(-1)
         self._queue.leave(place)
         if served.leaving is not None:
             served.leaving.cancel()

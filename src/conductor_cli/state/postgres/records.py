@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.learning import Rating
 from conductor_cli.core.ledger import NO_DAY_LIMITS
 from conductor_cli.core.pool import DayLimits, Worker
@@ -38,12 +38,17 @@ from conductor_cli.state.postgres.database import Database, storable
 from conductor_cli.state.postgres.served_files import SharedServedFiles
 from conductor_cli.state.postgres.spending import SharedSpend, nano_limit, read_shared_spent
 from conductor_cli.state.postgres.traces import LEASE_SECONDS, PLACE, SharedTraces
-from conductor_cli.state.records import MAX_NAMES, Names, parse_rating
+from conductor_cli.state.records import (
+    MAX_NAMES,
+    REQUEST_SECONDS,
+    Names,
+    key_reused,
+    parse_rating,
+)
 from conductor_cli.state.spending import SpentRow, nano_dollars
 from conductor_cli.state.trace_file import ENDS, events_in
 
 # How long a request with an Idempotency-Key is answered by the same run
-REQUEST_SECONDS: Final = 24 * 3600
 SHARD_SECONDS: Final = 60  # How long a process has questions of a batch without a sign of life
 NEWEST_RATINGS: Final = 2000  # Ratings that are read. What is before them weighs nothing any more
 NEWS_SECONDS: Final = 2.0  # How old the news of other replicas may be
@@ -557,10 +562,7 @@ class SharedState:
             REQUEST_SECONDS,
         )
         if first != request:
-            raise UsageError(
-                "this Idempotency-Key was used for another request",
-                hint="use a new one for each request",
-            )
+            raise key_reused()
         return str(answering_run), float(age)
 
     def offer_secret(self, secret: bytes) -> None:
