@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -223,10 +224,14 @@ def _not_to_be_repeated(error: RequestError, failures: int) -> RequestError:
 
     OpenCode and aider went on for more than two minutes.
     """
+    # OpenCode goes on, whatever the status, where the message names a server's error
     message = (
-        f"{error.message}; equal requests have failed {failures} times within two minutes, so "
-        "this one is not to be repeated at once"
+        f"equal requests have failed {failures} times within two minutes, so this one is not to be "
+        "repeated at once; the first answers say why"
     )
+    run = re.search(r"\[run [^]]+\]", error.message)
+    if run is not None:
+        message += f" {run[0]}"
     return RequestError(400, error.code, message, param=error.param, details=error.details)
 
 
