@@ -171,6 +171,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("What an MCP client is told to start", "conductor mcp"),
         ("Spend at most 25 cents for each call", "conductor mcp --max-cost 0.25"),
     ),
+    "acp": (
+        ("What an editor is told to start", "conductor acp"),
+        ("Try it with the demo models", "conductor acp --demo"),
+    ),
     "train": (
         ("Check memory, workers and cost; train nothing", "conductor train --dry-run"),
         ("Train a small adapter", "conductor train --lora --cases cases.jsonl --steps 50"),
