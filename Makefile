@@ -1,6 +1,6 @@
 # Every target works from a fresh clone: it installs what it needs first.
 .DEFAULT_GOAL := help
-.PHONY: help setup train-setup demo test check check-long coverage mutants lint types contracts docs freeze docs-check bench real \
+.PHONY: help setup train-setup demo test check check-long coverage mutants lint types contracts docs freeze docs-check bench instructions real \
   bench-conductor newest rehearsal rewards planner faults clients conformance screens audit sbom wheels lock clean
 PYTHON ?= python3
 BIN := .venv/bin
@@ -62,6 +62,9 @@ docs-check: setup ## check that the generated documents match the code
 
 bench: setup ## run the benchmarks; writes benchmarks/results.md
 	@$(BIN)/python benchmarks/run.py
+
+instructions: setup ## count the instructions of a start, a request and a delta; needs valgrind (ARGS=--update stores them)
+	@$(BIN)/python benchmarks/instructions.py $(ARGS)
 
 real: setup ## test with real models in the directory REAL_MODELS; CONTRIBUTING.md says which
 	@if [ -n "$$REAL_MODELS" ]; then $(BIN)/python -m pytest -q -rs -p no:xdist tests/real $(ARGS); \
