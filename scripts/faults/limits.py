@@ -225,12 +225,16 @@ class Provider:
         for bill in (self.total, of_question):
             bill.add(cost, read + written, is_work=is_work)
 
-    def room_for_lies(self, limit: str) -> Decimal:
-        """Return by how much a limit may be exceeded: by what calls under way have stated."""
+    def room_for_lies(self, limit: str, amount: Decimal) -> Decimal:
+        """Return by how much a limit may be exceeded: by what calls under way have stated.
+
+        They had reserved the whole limit at most. Calls that have ended here may be under way for
+        the command, so those that ran here at once may be fewer.
+        """
         if self.setting.is_honest or limit.startswith("calls"):
             return Decimal(0)
         most = self.dearest if limit.startswith("cost") else Decimal(self.longest)
-        return self.most_running * most
+        return max(self.most_running * most, LIE * amount)
 
 
 def try_setting(at: Desk, encoder: Path, setting: Setting, chance: random.Random) -> Outcome:
@@ -322,16 +326,16 @@ def exceeded(setting: Setting, provider: Provider, max_cost: Decimal | None) -> 
     """Yield the limits that the bill exceeds by more than SECURITY.md says."""
     if max_cost is not None:
         cost = provider.total.cost - provider.paid_for_others
-        if cost > max_cost + provider.room_for_lies("cost"):
+        if cost > max_cost + provider.room_for_lies("cost", max_cost):
             yield f"${cost} billed, --max-cost is {max_cost}"
     for name, most in setting.day_limits:
         amount = provider.total.amount(name)
-        if amount > most + provider.room_for_lies(name):
+        if amount > most + provider.room_for_lies(name, most):
             yield f"{amount} of {name} billed, the limit of the day is {most}"
     if setting.command in ("try", "tune"):  # these ask a question in several runs
         return
     for question, bill in provider.of_question.items():
         for name, most in setting.run_limits:
             amount = bill.amount(name)
-            if question and amount > most + provider.room_for_lies(name):
+            if question and amount > most + provider.room_for_lies(name, most):
                 yield f"{amount} of {name} billed for {question!r}, the limit of a run is {most}"
