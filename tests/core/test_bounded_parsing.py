@@ -67,8 +67,8 @@ def test_json_of_very_many_values_is_refused(text: str) -> None:
 
 
 def test_a_long_text_with_marks_of_json_in_it_is_read() -> None:
-    data = {"text": '[{"a": 1}, \\ "b",' * 60_000, "n": [1, 2.5, None]}
-    assert parse_json(json.dumps(data)) == data
+    value = {"text": '[{"a": 1}, \\ "b",' * 60_000, "n": [1, 2.5, None]}
+    assert parse_json(json.dumps(value)) == value
 
 
 def test_a_text_without_an_end_is_read_once() -> None:

@@ -67,7 +67,7 @@ def test_the_reason_decides_kind_and_exit_code(
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "description"),
     [
         (OSError(errno.ENOENT, os.strerror(errno.ENOENT), "/x"), "No such file or directory"),
         (OSError("[Errno 2] No such file or directory: '/x'"), "No such file or directory: '/x'"),
@@ -93,5 +93,5 @@ def test_the_reason_decides_kind_and_exit_code(
         ),
     ],
 )
-def test_a_system_error_is_described_without_numbers(error: Exception, said: str) -> None:
-    assert errors.describe_system_error(error) == said
+def test_a_system_error_is_described_without_numbers(error: Exception, description: str) -> None:
+    assert errors.describe_system_error(error) == description

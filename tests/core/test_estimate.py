@@ -30,22 +30,22 @@ POOL = Pool(
 
 
 def test_the_range_spans_short_and_longest_answers() -> None:
-    found = estimate_plan(
+    estimate = estimate_plan(
         Question(text=""), Plan(steps=(Step(worker="ann", subtask=""),)), POOL, WorkerProfile()
     )
-    assert found.tokens == (OVERHEAD_TOKENS + SHORT_ANSWER, OVERHEAD_TOKENS + 1000)
+    assert estimate.tokens == (OVERHEAD_TOKENS + SHORT_ANSWER, OVERHEAD_TOKENS + 1000)
     low = Decimal(OVERHEAD_TOKENS + 10 * SHORT_ANSWER) / 1_000_000
     high = Decimal(OVERHEAD_TOKENS + 10_000) / 1_000_000
-    assert (found.calls, found.cost, found.unpriced) == (1, (low, high), 0)
+    assert (estimate.calls, estimate.cost, estimate.unpriced) == (1, (low, high), 0)
 
 
 def test_a_worker_without_a_price_is_counted_not_guessed() -> None:
     plan = Plan(
         steps=(Step(worker="bob", subtask="x" * 70), Step(worker="self", subtask="y", access=(1,)))
     )
-    found = estimate_plan(Question(text="q"), plan, POOL, WorkerProfile())
-    assert (found.cost, found.unpriced) == ((Decimal(0), Decimal(0)), 2)
-    assert found.tokens[1] > found.tokens[0] > 2 * (OVERHEAD_TOKENS + SHORT_ANSWER)
+    estimate = estimate_plan(Question(text="q"), plan, POOL, WorkerProfile())
+    assert (estimate.cost, estimate.unpriced) == ((Decimal(0), Decimal(0)), 2)
+    assert estimate.tokens[1] > estimate.tokens[0] > 2 * (OVERHEAD_TOKENS + SHORT_ANSWER)
 
 
 def test_a_long_prompt_has_its_price() -> None:
@@ -56,17 +56,17 @@ def test_a_long_prompt_has_its_price() -> None:
         price=Price(input=Decimal(1), output=Decimal(10), longer=(longer,)),
     )
     plan = Plan(steps=(Step(worker="dan", subtask="x" * 7000),))
-    found = estimate_plan(Question(text=""), plan, Pool(workers=(worker,)), WorkerProfile())
-    assert found.cost[0] == Decimal((2000 + OVERHEAD_TOKENS) * 2 + SHORT_ANSWER * 20) / 1_000_000
+    estimate = estimate_plan(Question(text=""), plan, Pool(workers=(worker,)), WorkerProfile())
+    assert estimate.cost[0] == Decimal((2000 + OVERHEAD_TOKENS) * 2 + SHORT_ANSWER * 20) / 1_000_000
 
 
 def test_the_conductors_own_cost_is_a_range_too() -> None:
-    found = estimate_planning(PlannerCost(read=1000, price=PRICE), times=2)
-    assert found.tokens == (1000 + PLAN_TOKENS[0], 2 * (1000 + PLAN_TOKENS[1]))
-    assert found.cost == (Decimal("0.0016"), Decimal("0.008"))
+    estimate = estimate_planning(PlannerCost(read=1000, price=PRICE), times=2)
+    assert estimate.tokens == (1000 + PLAN_TOKENS[0], 2 * (1000 + PLAN_TOKENS[1]))
+    assert estimate.cost == (Decimal("0.0016"), Decimal("0.008"))
     assert (
-        found.calls,
-        found.unpriced,
+        estimate.calls,
+        estimate.unpriced,
         estimate_planning(PlannerCost(read=1, price=None)).unpriced,
     ) == (2, 0, 1)
 
@@ -74,8 +74,8 @@ def test_the_conductors_own_cost_is_a_range_too() -> None:
 def test_what_a_step_reads_is_as_long_as_those_it_sees_may_write() -> None:
     brief = Worker(name="eve", kind="openai", price=PRICE, options={"max_tokens": 50})
     plan = Plan(steps=(Step(worker="ann", subtask=""), Step(worker="eve", subtask="", access=(1,))))
-    found = estimate_plan(Question(text=""), plan, Pool(workers=(*POOL, brief)), WorkerProfile())
-    assert found.tokens == (
+    estimate = estimate_plan(Question(text=""), plan, Pool(workers=(*POOL, brief)), WorkerProfile())
+    assert estimate.tokens == (
         2 * OVERHEAD_TOKENS + 2 * SHORT_ANSWER + 50,
         2 * OVERHEAD_TOKENS + 2 * 1000 + 50,
     )

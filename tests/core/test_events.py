@@ -35,7 +35,7 @@ def test_the_kind_is_the_first_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "problem"),
     [
         ("", "not JSON"),
         ("{", "not JSON"),
@@ -58,8 +58,8 @@ def test_the_kind_is_the_first_key() -> None:
         ),
     ],
 )
-def test_a_line_that_is_not_an_event_is_refused(line: str, said: str) -> None:
-    with pytest.raises(DecodeError, match=said):
+def test_a_line_that_is_not_an_event_is_refused(line: str, problem: str) -> None:
+    with pytest.raises(DecodeError, match=problem):
         ev.from_line(line)
 
 

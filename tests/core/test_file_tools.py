@@ -73,7 +73,7 @@ def test_a_long_file_is_read_in_parts_that_join() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "told"),
+    ("name", "arguments", "problem"),
     [
         ("read_file", {"path": "/etc/passwd"}, "nothing attached is called '/etc/passwd'"),
         ("read_file", {"path": "../../.ssh/id_rsa"}, "nothing attached is called"),
@@ -88,9 +88,9 @@ def test_a_long_file_is_read_in_parts_that_join() -> None:
     ],
 )
 def test_a_wrong_argument_says_what_is_wrong(
-    name: str, arguments: dict[str, Any], told: str
+    name: str, arguments: dict[str, Any], problem: str
 ) -> None:
-    with pytest.raises(WrongArgument, match=told.replace("(", r"\(").replace("?", r"\?")):
+    with pytest.raises(WrongArgument, match=problem.replace("(", r"\(").replace("?", r"\?")):
         TOOLS.answer(name, arguments)
 
 

@@ -54,7 +54,7 @@ def test_what_a_person_types_becomes_a_value_of_the_type(
 
 
 @pytest.mark.parametrize(
-    ("schema", "typed", "said"),
+    ("schema", "typed", "problem"),
     [
         ({"type": "integer"}, "1.5", "whole number"),
         ({"type": "number"}, "nan", "type a number"),
@@ -69,9 +69,9 @@ def test_what_a_person_types_becomes_a_value_of_the_type(
     ],
 )
 def test_what_is_no_value_of_a_field_is_explained(
-    schema: dict[str, Any], typed: str, said: str
+    schema: dict[str, Any], typed: str, problem: str
 ) -> None:
-    with pytest.raises(WrongValue, match=said):
+    with pytest.raises(WrongValue, match=problem):
         read_value(field_of(schema), typed)
 
 

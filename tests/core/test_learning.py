@@ -57,8 +57,8 @@ def share(
 
 def test_a_verdict_on_a_run_is_one_observation_for_all_its_steps() -> None:
     trace = Trace(pool=POOL, steps=(step(1, "a"), step(2, "b"), step(3, "b", 1, last=True)))
-    found = shares_of(trace, "bad")
-    assert [(item.worker, item.step, item.weight, item.good) for item in found] == [
+    shares = shares_of(trace, "bad")
+    assert [(item.worker, item.step, item.weight, item.good) for item in shares] == [
         ("a", 1, 0.5, False),
         ("b", 3, 0.5, False),
     ]
@@ -80,8 +80,8 @@ def test_a_worker_that_gave_up_gets_a_bad_share_in_a_good_run() -> None:
         (failed("a", retry_in=1.0), [("b", 1.0, True)]),
     ):
         record = replace(step(1, "b", last=True), failed=(attempt,))
-        found = shares_of(Trace(pool=POOL, steps=(record,)), "good")
-        assert [(item.worker, item.weight, item.good) for item in found] == expected
+        shares = shares_of(Trace(pool=POOL, steps=(record,)), "good")
+        assert [(item.worker, item.weight, item.good) for item in shares] == expected
 
 
 def test_the_kind_of_a_task_is_a_tag_of_a_card() -> None:
@@ -97,13 +97,13 @@ def test_the_kind_of_a_task_is_a_tag_of_a_card() -> None:
 
 def test_an_estimate_begins_at_the_card_and_moves_with_ratings() -> None:
     assert Learned().estimate("a", CARD, "math").mean == 0.8
-    found = learn([rating(str(n), "bad", share(good=False)) for n in range(10)], 0.0).estimate(
+    learned = learn([rating(str(n), "bad", share(good=False)) for n in range(10)], 0.0).estimate(
         "a", CARD
     )
-    assert (found.good, found.bad) == (0, 10)
-    assert found.card == pytest.approx(0.6)
-    assert found.mean == pytest.approx(0.6 * CARD_WEIGHT / (CARD_WEIGHT + found.weight))
-    assert 0.3 < found.mean < 0.4
+    assert (learned.good, learned.bad) == (0, 10)
+    assert learned.card == pytest.approx(0.6)
+    assert learned.mean == pytest.approx(0.6 * CARD_WEIGHT / (CARD_WEIGHT + learned.weight))
+    assert 0.3 < learned.mean < 0.4
 
 
 def test_old_ratings_weigh_less() -> None:
@@ -136,10 +136,10 @@ def test_rating_a_run_twice_replaces_the_first() -> None:
 
 def test_a_worker_without_figures_gets_one_when_there_is_enough_evidence() -> None:
     worker = Worker(name="b", kind="openai", card=Card(words="general purpose"))
-    for count, known in ((1, False), (int(MIN_WEIGHT) + 2, True)):
+    for count, has_figure in ((1, False), (int(MIN_WEIGHT) + 2, True)):
         ratings = [rating(str(n), "good", replace(share(), key="b")) for n in range(count)]
         card = learn(ratings, 0.0).apply_to(worker, "b").card
-        assert (RATED in card.strengths) is known
+        assert (RATED in card.strengths) is has_figure
         assert card.words == "general purpose"
 
 

@@ -18,16 +18,16 @@ IMAGES = {"image/png": png, "image/jpeg": jpeg, "image/gif": gif, "image/webp": 
 
 @pytest.mark.parametrize("media_type", IMAGES)
 def test_an_image_has_its_type_and_size(media_type: str) -> None:
-    data = IMAGES[media_type](640, 480)
-    assert media_type_of(data) == media_type
-    assert image_size(data, media_type) == (640, 480)
+    content = IMAGES[media_type](640, 480)
+    assert media_type_of(content) == media_type
+    assert image_size(content, media_type) == (640, 480)
 
 
 @pytest.mark.parametrize("media_type", IMAGES)
 def test_an_image_without_its_end_has_no_size(media_type: str) -> None:
-    data = IMAGES[media_type](640, 480)
-    for length in range(12, len(data) - 1):
-        assert image_size(data[:length], media_type) is None, length
+    content = IMAGES[media_type](640, 480)
+    for length in range(12, len(content) - 1):
+        assert image_size(content[:length], media_type) is None, length
 
 
 @given(st.sampled_from(sorted(IMAGES)), st.binary(max_size=60), st.integers(0, 60))

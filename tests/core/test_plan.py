@@ -28,7 +28,7 @@ RULES = PlanRules(workers=("ann", "bob", "cyd"))
 
 
 @pytest.mark.parametrize(
-    ("step", "number", "said"),
+    ("step", "number", "fault"),
     [
         (
             Step(worker="eve", subtask="do"),
@@ -54,10 +54,10 @@ RULES = PlanRules(workers=("ann", "bob", "cyd"))
         (Step(worker="ann", subtask="do"), 6, "step 6 exceeds the limit of 5 steps"),
     ],
 )
-def test_a_step_that_breaks_a_rule_is_named(step: Step, number: int, said: str) -> None:
+def test_a_step_that_breaks_a_rule_is_named(step: Step, number: int, fault: str) -> None:
     with pytest.raises(PlanError) as caught:
         check_step(step, number, RULES)
-    assert caught.value.message == said
+    assert caught.value.message == fault
 
 
 def test_a_plan_needs_a_step() -> None:

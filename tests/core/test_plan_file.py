@@ -24,16 +24,16 @@ PLAN = Plan(
 
 def test_a_plan_survives_its_file() -> None:
     question = Question(text="2+2?", files=(File(name="a.txt", text="é"),))
-    found = parse_plan_file(
+    parsed = parse_plan_file(
         format_plan_file(question, PLAN, Limits(steps=3, cost=Decimal("0.5"))), "plan.json"
     )
-    assert (found.question, found.plan) == (question, PLAN)
-    assert found.limits == {"limits.steps": 3, "limits.cost": Decimal("0.5")}
+    assert (parsed.question, parsed.plan) == (question, PLAN)
+    assert parsed.limits == {"limits.steps": 3, "limits.cost": Decimal("0.5")}
 
 
 def test_a_plain_question_is_a_plain_text() -> None:
-    data = json.loads(format_plan_file(Question(text="2+2?"), PLAN, Limits()))
-    assert (data["question"], data["limits"], list(data)) == (
+    fields = json.loads(format_plan_file(Question(text="2+2?"), PLAN, Limits()))
+    assert (fields["question"], fields["limits"], list(fields)) == (
         "2+2?",
         {},
         ["format", "question", "steps", "limits"],
@@ -41,7 +41,7 @@ def test_a_plain_question_is_a_plain_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("{", "not JSON"),
         ("[]", "question and steps"),
@@ -59,11 +59,11 @@ def test_a_plain_question_is_a_plain_text() -> None:
         ("[" * 100_000, "not JSON"),
     ],
 )
-def test_a_broken_file_says_where_and_what_was_expected(text: str, said: str) -> None:
+def test_a_broken_file_says_where_and_what_was_expected(text: str, problem: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_plan_file(text, "plan.json")
     assert caught.value.message.startswith("plan.json is not a plan")
-    assert said in caught.value.message
+    assert problem in caught.value.message
 
 
 RULES = PlanRules(workers=("ann", "bob", "cyd"))
@@ -80,12 +80,12 @@ def plan_files(draw: st.DrawFn) -> dict[str, Any]:
 def damaged_plan_files(draw: st.DrawFn) -> dict[str, Any]:
     """A plan file in which a field, or a field of a step, is missing or anything else."""
     damaged = draw(plan_files())
-    place = draw(st.sampled_from([damaged, *damaged["steps"]]))
-    name = draw(st.sampled_from(sorted(place)))
+    table = draw(st.sampled_from([damaged, *damaged["steps"]]))
+    name = draw(st.sampled_from(sorted(table)))
     if draw(st.booleans()):
-        place[name] = draw(json_values)
+        table[name] = draw(json_values)
     else:
-        del place[name]
+        del table[name]
     return damaged
 
 

@@ -63,7 +63,7 @@ def test_a_worker_must_run_at_least_one_step_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "problem"),
     [
         ({"steps": 0}, "limits.steps must be between 1 and 5, not 0"),
         ({"steps": 6}, "limits.steps must be between 1 and 5, not 6"),
@@ -76,10 +76,10 @@ def test_a_worker_must_run_at_least_one_step_at_a_time() -> None:
         ({"calls": 0}, "limits.calls is 0, so nothing can run"),
     ],
 )
-def test_impossible_limits_are_refused(wrong: dict[str, Any], said: str) -> None:
+def test_impossible_limits_are_refused(wrong: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_limits(Limits(**wrong))
-    assert caught.value.message == said
+    assert caught.value.message == problem
 
 
 def test_only_plans_written_by_a_model_are_limited_to_five_steps() -> None:
@@ -185,11 +185,11 @@ def test_selectors_without_a_match_are_reported() -> None:
         "policy.deny: no worker matches provider:vendor",
         "policy.deny: no worker matches tag:us",
     )
-    for group, said in (
+    for group, report in (
         (("gtp",), "no worker matches gtp"),
         ((), "it is empty, so it allows no worker"),
     ):
-        with pytest.raises(PolicyError, match=said):
+        with pytest.raises(PolicyError, match=report):
             check_selectors(Policy(allow=(group,)), [GPT], [])
     assert check_selectors(NO_POLICY, [], []) == ()
 

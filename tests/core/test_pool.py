@@ -68,10 +68,10 @@ def test_usage_adds_up_in_any_order(first: Usage, second: Usage, third: Usage) -
 
 
 def test_an_unknown_price_does_not_hide_a_known_one() -> None:
-    known = Usage(cost=Decimal("0.5"), calls=1)
+    priced = Usage(cost=Decimal("0.5"), calls=1)
     unknown = with_cost(Usage(calls=1), None)
-    assert (known + unknown).cost == (unknown + known).cost == Decimal("0.5")
-    assert (known + unknown).unpriced == 1
+    assert (priced + unknown).cost == (unknown + priced).cost == Decimal("0.5")
+    assert (priced + unknown).unpriced == 1
     assert (unknown + unknown).cost is None
 
 

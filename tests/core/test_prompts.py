@@ -107,9 +107,9 @@ def test_the_fixed_part_comes_first_and_is_the_same_for_every_pool(
     cuts = []
     for question, pool, steps in ((QUESTION, POOL, 5), (GIVEN, POOL, 2), (QUESTION, other, 5)):
         rules = rules_of(pool, given=bool(question.given), steps=steps)
-        found = request(question, pool, profile, mode, rules=rules, constrained=True)
-        prompts.append(found.messages[0].content)
-        cuts.append(found.cuts)
+        messages = request(question, pool, profile, mode, rules=rules, constrained=True)
+        prompts.append(messages.messages[0].content)
+        cuts.append(messages.cuts)
     assert len({prompt[: cut[0]] for prompt, cut in zip(prompts, cuts, strict=True)}) == 1
     assert prompts[0] == prompts[1]
     assert cuts[0] == cuts[1]
@@ -222,17 +222,19 @@ def test_an_existing_answer_is_shown_as_data_with_the_way_to_keep_it(
 
 def test_a_repair_shows_the_valid_steps_and_the_fault() -> None:
     standing = (Step(worker="ann", subtask="sum"), Step(worker="bob", subtask="check", access=(1,)))
-    written, told = asked(standing=standing, fault="no such worker")[2:]
+    written, fault_message = asked(standing=standing, fault="no such worker")[2:]
     assert (written.role, written.content) == ("assistant", "A | - | sum\nB | 1 | check")
-    assert told.content.startswith(
+    assert fault_message.content.startswith(
         "That is not a valid plan: no such worker. Steps 1 to 2 stand. Write only what "
         "follows, "
         "at "
         "most 3 more. "
     )
-    nothing, told = asked(fault="no plan")[2:]
+    nothing, fault_message = asked(fault="no plan")[2:]
     assert nothing.content == "(nothing that can be read)"
-    assert told.content.startswith("That is not a valid plan: no plan. Write one line a step")
+    assert fault_message.content.startswith(
+        "That is not a valid plan: no plan. Write one line a step"
+    )
     assert asked(standing=standing)[3].content.startswith("Steps 1 to 2 stand.")
 
 
@@ -433,11 +435,11 @@ def test_what_overflows_a_context_is_shortened_to_fit(
 def test_only_mini_has_choices() -> None:
     rules = PlanRules(workers=("bob",))
     for profile, (first, second) in ((PROMPTED, "AB"), (PUBLISHED, "01")):
-        found = [
+        choices = [
             request(profile=profile, mode=mode, constrained=True).choices
             for mode in ("mini", "auto", "ultra")
         ]
-        assert found == [(first, second), (), ()]
+        assert choices == [(first, second), (), ()]
         assert request(profile=profile, mode="mini", constrained=True, rules=rules).choices == (
             second,
         )
@@ -476,8 +478,8 @@ def test_a_later_turn_begins_with_the_one_before(talk: list[tuple[str, str]], mo
 
 def test_the_notice_says_how_much_the_conductor_reads() -> None:
     assert planner_notice(Question(text="q" * CONDUCTOR_CHARS)) == ""
-    told = planner_notice(Question(text="q" * 9999))
-    assert told.startswith(
+    notice = planner_notice(Question(text="q" * 9999))
+    assert notice.startswith(
         f"the planner reads {CONDUCTOR_CHARS:,} of 9,999 characters of the question"
     )
     assert 0 <= CONDUCTOR_CHARS - asked(Question(text="q" * 9999))[1].content.count("q") < 100
@@ -574,9 +576,9 @@ def test_the_template_has_the_documented_parts_in_the_documented_order() -> None
     texts = dict(sent)
     at = dict.fromkeys(("system", "user", "assistant"), 0)
     for role, mark in rows:
-        found = texts[role].find(mark, at[role])
-        assert found >= 0, f"{role}: {mark} does not follow what comes before it"
-        at[role] = found + len(mark)
+        position = texts[role].find(mark, at[role])
+        assert position >= 0, f"{role}: {mark} does not follow what comes before it"
+        at[role] = position + len(mark)
 
 
 def test_a_model_that_is_away_is_not_listed_and_the_others_keep_their_numbers() -> None:

@@ -38,9 +38,9 @@ def test_a_question_is_read_whole_where_it_fits_and_otherwise_not_at_all() -> No
 def test_what_the_table_knows_of_a_model_counts_as_its_context() -> None:
     question = Question(text="why?", files=(File(name="a.py", text=LONG),))
     assert reading_of(question, ANN, PROFILE, has_tools=True) == "none"
-    known = replace(ANN, max_input=200_000)
-    assert reading_of(question, known, PROFILE, has_tools=True) == "whole"
-    limited = replace(known, options={"context": 10_000})
+    listed = replace(ANN, max_input=200_000)
+    assert reading_of(question, listed, PROFILE, has_tools=True) == "whole"
+    limited = replace(listed, options={"context": 10_000})
     assert reading_of(question, limited, PROFILE, has_tools=True) == "none"
 
 

@@ -84,8 +84,8 @@ def test_a_short_word_is_not_a_key() -> None:
 
 
 def test_data_is_redacted_in_all_its_texts() -> None:
-    data = {"a": [PLAIN, 1, None, True], PLAIN: {"b": (f"x{PLAIN}y",)}}
-    assert Secrets(PLAIN).redact_data(data) == {
+    value = {"a": [PLAIN, 1, None, True], PLAIN: {"b": (f"x{PLAIN}y",)}}
+    assert Secrets(PLAIN).redact_data(value) == {
         "a": [REDACTED, 1, None, True],
         REDACTED: {"b": [f"x{REDACTED}y"]},
     }
@@ -141,10 +141,10 @@ def test_a_stream_holds_back_only_what_may_become_a_key() -> None:
 
 
 def test_a_key_that_is_added_twice_is_known_once() -> None:
-    found = Secrets(PLAIN)
-    before = found.forms
-    found.add(PLAIN)
-    assert found.forms is before
+    secrets = Secrets(PLAIN)
+    before = secrets.forms
+    secrets.add(PLAIN)
+    assert secrets.forms is before
     assert set(before) == set(encodings_of(PLAIN))
     assert KNOWN_SECRETS.redact(REDACTED) == REDACTED
 
@@ -181,8 +181,8 @@ LONG_KEYS = {
 }
 
 
-def encoded(data: bytes) -> str:
-    return base64.b64encode(data).decode()
+def encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
 
 
 COPIES: dict[str, Callable[[str], str]] = {

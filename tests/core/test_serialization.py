@@ -44,7 +44,7 @@ def test_unknown_keys_are_ignored_and_missing_ones_take_their_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("value", "problem"),
     [
         ({}, "Sample: 'whole' is missing"),
         ([], "Sample: expected an object, found a list"),
@@ -67,10 +67,10 @@ def test_unknown_keys_are_ignored_and_missing_ones_take_their_default() -> None:
         ({"whole": 1, "table": {"x": "y"}}, "table.x: expected a number, found text ('y')"),
     ],
 )
-def test_a_wrong_value_is_named_with_its_place(data: Any, said: str) -> None:
+def test_a_wrong_value_is_named_with_its_place(value: Any, problem: str) -> None:
     with pytest.raises(DecodeError) as caught:
-        load(Sample, data)
-    assert str(caught.value) == said
+        load(Sample, value)
+    assert str(caught.value) == problem
 
 
 def test_numbers_of_any_kind_are_numbers() -> None:

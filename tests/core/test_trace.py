@@ -257,8 +257,8 @@ def test_a_step_keeps_its_failed_attempts() -> None:
         FailedAttempt(attempt=2, started=3.0, ended=3.25, substitute="bob", **kept),
     )
     assert (record.started, record.error, record.worker) == (2.0, None, "bob")
-    said = "bob answered instead of ann; ann failed 2 times: no"
-    assert trace.recovered == (ev.Notice(at=4.0, step=1, text=said, recovered=True),)
+    message = "bob answered instead of ann; ann failed 2 times: no"
+    assert trace.recovered == (ev.Notice(at=4.0, step=1, text=message, recovered=True),)
 
 
 def test_a_repaired_plan_is_told_once() -> None:
@@ -328,8 +328,8 @@ def test_each_worker_has_its_own_reason_and_cure() -> None:
 
 
 def test_what_a_server_says_is_bounded() -> None:
-    said = describe_failed_attempts([failed("ann", "x" * 1_000_000, "y" * 1_000_000)])
-    assert len(said) < 2 * MAX_REASON + 60
+    description = describe_failed_attempts([failed("ann", "x" * 1_000_000, "y" * 1_000_000)])
+    assert len(description) < 2 * MAX_REASON + 60
 
 
 def tool_offered(*, at: float, step: int = 1) -> ev.ToolOffered:
@@ -384,10 +384,10 @@ def test_a_run_waits_for_a_person_until_the_offered_call_is_made_or_its_step_end
 
 
 def test_a_run_waits_for_what_a_server_of_tools_asks_until_the_call_returns() -> None:
-    asked = ev.InputAsked(at=5.0, step=1, attempt=1, turn=1, server="fs", message="Which?")
-    waits = folded(STARTED, planned(), started(), tool_called(at=4.0), asked)
+    input_asked = ev.InputAsked(at=5.0, step=1, attempt=1, turn=1, server="fs", message="Which?")
+    waits = folded(STARTED, planned(), started(), tool_called(at=4.0), input_asked)
     assert waited_for(waits) == "an answer to fs"
-    again = apply_event(waits, replace(asked, at=8.0))
+    again = apply_event(waits, replace(input_asked, at=8.0))
     returned = ev.ToolReturned(
         at=9.0, step=1, attempt=1, turn=1, call_id="c1", text="done", error=False, seconds=1.0
     )

@@ -119,7 +119,7 @@ def test_each_kind_of_token_has_its_price(usage: Usage, dollars: str) -> None:
         reasoning=Decimal(15),
     )
     million: dict[str, Any] = {
-        each.name: getattr(price, each.name) * 10**6 for each in fields(price)[:5]
+        kind.name: getattr(price, kind.name) * 10**6 for kind in fields(price)[:5]
     }
     assert with_cost(usage, replace(price, **million)).cost == Decimal(dollars)
 

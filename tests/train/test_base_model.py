@@ -132,14 +132,14 @@ def test_a_gguf_file_is_a_base_model_and_is_dequantised_once(tmp_path: Path) -> 
     file = tiny_gguf.make(tmp_path / "base.gguf", extra=tiny_gguf.Extra(bias=None))
     measured = measure_base_model(str(file), LoraSettings(rank=2))
     assert not measured.directory.exists()
-    found = find_base_model(str(file), LoraSettings(rank=2))
-    assert replace(found, tokenizer=None) == measured
-    assert found.tokenizer.chat_template
-    model, _ = load_model(found, lora=LoraSettings(rank=2))
-    assert sum(weight.numel() for weight in model.parameters()) == found.weights
-    made = (found.directory / "config.json").stat().st_mtime_ns
-    assert find_base_model(str(file)).directory == found.directory
-    assert (found.directory / "config.json").stat().st_mtime_ns == made
+    base_model = find_base_model(str(file), LoraSettings(rank=2))
+    assert replace(base_model, tokenizer=None) == measured
+    assert base_model.tokenizer.chat_template
+    model, _ = load_model(base_model, lora=LoraSettings(rank=2))
+    assert sum(weight.numel() for weight in model.parameters()) == base_model.weights
+    made = (base_model.directory / "config.json").stat().st_mtime_ns
+    assert find_base_model(str(file)).directory == base_model.directory
+    assert (base_model.directory / "config.json").stat().st_mtime_ns == made
 
 
 def test_another_file_of_the_same_name_is_dequantised_anew(tmp_path: Path) -> None:
@@ -172,11 +172,13 @@ QWEN3 = tiny.TEMPLATE + (
 
 def test_a_template_that_thinks_by_default_is_told_not_to(tmp_path: Path) -> None:
     """By its own switch; a template without one is rendered as it is."""
-    asked = [{"role": "user", "content": "x"}]
+    messages = [{"role": "user", "content": "x"}]
     switched = tiny.tokenizer(QWEN3)
     plain = tiny.tokenizer(tiny.TEMPLATE)
-    assert render_chat(switched, asked).endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
-    assert render_chat(plain, asked).endswith("<|im_start|>assistant\n")
+    assert render_chat(switched, messages).endswith(
+        "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
+    assert render_chat(plain, messages).endswith("<|im_start|>assistant\n")
     assert not thinks_by_itself(switched)
     assert thinks_by_itself(tiny.tokenizer(tiny.TEMPLATE + "<think>\n"))
 

@@ -38,10 +38,10 @@ with exclusive_directory(Path(sys.argv[1])):
 
 def test_an_incomplete_checkpoint_is_ignored(tmp_path: Path) -> None:
     for step, state in ((20, '{"global_step": 20}'), (40, '{"global_st'), (60, None)):
-        place = tmp_path / f"checkpoint-{step}"
-        place.mkdir()
+        directory = tmp_path / f"checkpoint-{step}"
+        directory.mkdir()
         if state is not None:
-            (place / "trainer_state.json").write_text(state)
+            (directory / "trainer_state.json").write_text(state)
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-20"
     assert last_checkpoint(tmp_path / "none") is None
 
@@ -118,9 +118,9 @@ def test_only_the_last_two_adapters_for_vllm_are_kept(tmp_path: Path) -> None:
 
 def test_the_best_of_several_validations_is_told_to_look_better_than_it_is() -> None:
     lines = [line(0, validated=0.5), line(1, validated=0.55), line(2, validated=0.5)]
-    told = summarize_curve(lines)
-    assert told[2].startswith("validation at step 1, the best of 2: 0.550 right")
-    assert told[3].startswith("the best of 2 on the same cases looks better than it is")
+    summary = summarize_curve(lines)
+    assert summary[2].startswith("validation at step 1, the best of 2: 0.550 right")
+    assert summary[3].startswith("the best of 2 on the same cases looks better than it is")
 
 
 def test_the_summary_has_rewards_validation_and_suspicious_plans() -> None:
@@ -150,16 +150,21 @@ FAILED = PlanOutcome(reward=None, valid=True, steps=1, calls=0, routes=("facts",
 
 
 def test_the_metrics_of_a_step() -> None:
-    found = compute_metrics([RIGHT, MALFORMED, WRONG, WRONG], 2)
-    assert (found["reward"], found["valid"], found["right"], found["right_given_valid"]) == (
+    metrics = compute_metrics([RIGHT, MALFORMED, WRONG, WRONG], 2)
+    assert (
+        metrics["reward"],
+        metrics["valid"],
+        metrics["right"],
+        metrics["right_given_valid"],
+    ) == (
         0.5,
         0.75,
         0.25,
         0.3333,
     )
-    assert (found["steps"], found["calls"], found["signal"]) == (1.333, 1.333, 0.5)
-    assert found["routes"] == {"facts": 3, "letters": 1}
-    assert found["routing_entropy"] == 0.8113
+    assert (metrics["steps"], metrics["calls"], metrics["signal"]) == (1.333, 1.333, 0.5)
+    assert metrics["routes"] == {"facts": 3, "letters": 1}
+    assert metrics["routing_entropy"] == 0.8113
     assert [
         compute_metrics(step, 2)["routing_entropy"] for step in ([WRONG] * 4, [MALFORMED] * 2, [])
     ] == [0, 0, 0]
@@ -198,9 +203,11 @@ def cases_line(step: int, rights: list[float]) -> dict[str, Any]:
 
 def test_the_best_checkpoint_is_measured_on_cases_that_did_not_choose_it() -> None:
     lines = [cases_line(0, [0.0] * 40), cases_line(1, [1.0] * 40)]
-    told = summarize_curve(lines)
-    assert "on the 20 cases that did not choose it: 1.000 right, 0.000 before training" in told[-1]
-    assert "(p 0.000)" in told[-1]
+    summary = summarize_curve(lines)
+    assert (
+        "on the 20 cases that did not choose it: 1.000 right, 0.000 before training" in summary[-1]
+    )
+    assert "(p 0.000)" in summary[-1]
 
 
 def test_a_training_that_teaches_nothing_is_seldom_said_to_teach_something() -> None:
@@ -209,6 +216,6 @@ def test_a_training_that_teaches_nothing_is_seldom_said_to_teach_something() -> 
     claims = 0
     for _ in range(200):
         draws = [[float(random.random() < 0.5) for _ in range(64)] for _ in range(11)]
-        told = summarize_curve([cases_line(step, rights) for step, rights in enumerate(draws)])
-        claims += "before training (p" in told[-1]
+        summary = summarize_curve([cases_line(step, rights) for step, rights in enumerate(draws)])
+        claims += "before training (p" in summary[-1]
     assert claims <= 10

@@ -105,21 +105,21 @@ def test_a_dry_run_says_what_is_expected_and_the_most(stage: Stage, command: Com
     longer = changed(command, "--steps", "200")
     done = stage.ok(*longer, "--max-cost", "50", "--dry-run", "--json")
     cost = state(done.json["checks"], "cost")[1]
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"800 runs: about \$600.00; never more than \$([\d,.]+); at most \$50.00, (.*)", cost
     )
-    assert found, cost
-    assert float(found[1].replace(",", "")) > 600
-    assert found[2] == "which is used up near step 16 of 200"
+    assert match, cost
+    assert float(match[1].replace(",", "")) > 600
+    assert match[2] == "which is used up near step 16 of 200"
 
 
 def test_a_dry_run_says_the_cost_though_the_model_is_missing(stage: Stage, tmp_path: Path) -> None:
     checks = stage.ends(3, "train", "--cases", "basics", "--dry-run", "--json", cwd=tmp_path).json[
         "checks"
     ]
-    found = {check["name"]: check["state"] for check in checks}
-    assert found.pop("memory") in ("ok", "failed")  # as this machine has it
-    assert found == {
+    states = {check["name"]: check["state"] for check in checks}
+    assert states.pop("memory") in ("ok", "failed")  # as this machine has it
+    assert states == {
         "libraries": "ok",
         "base model": "failed",
         "workers": "ok",
@@ -185,7 +185,7 @@ def test_two_steps_are_trained_and_a_finished_training_says_so(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "problem"),
     [
         (["--set", "cost_weight=0.5"], "--set knows no 'cost_weight'"),
         (["--set", "vllm_memory=0.01"], "takes a number, at least 0.05"),
@@ -197,13 +197,13 @@ def test_two_steps_are_trained_and_a_finished_training_says_so(
     ],
 )
 def test_invalid_options_are_refused_before_anything_is_loaded(
-    stage: Stage, arguments: list[str], said: str
+    stage: Stage, arguments: list[str], problem: str
 ) -> None:
-    stage.fails(2, "train", *arguments, told=said)
+    stage.fails(2, "train", *arguments, told=problem)
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "said"),
+    ("name", "arguments", "problem"),
     [
         (
             "workers",
@@ -225,7 +225,7 @@ def test_invalid_options_are_refused_before_anything_is_loaded(
     ],
 )
 def test_a_check_names_its_problem(
-    stage: Stage, command: Command, name: str, arguments: list[str], said: str
+    stage: Stage, command: Command, name: str, arguments: list[str], problem: str
 ) -> None:
     option, value = arguments
     if option in command and option != "--set":
@@ -235,7 +235,7 @@ def test_a_check_names_its_problem(
     done = stage.inside(*command, "--dry-run", "--json")
     assert done.code in (2, 3)
     assert state(done.json["checks"], name)[0] == "failed"
-    assert said in state(done.json["checks"], name)[1]
+    assert problem in state(done.json["checks"], name)[1]
 
 
 def test_an_architecture_without_export_is_refused(
@@ -255,8 +255,8 @@ def test_an_architecture_without_export_is_refused(
 def test_without_any_settings_training_asks_for_workers(stage: Stage, command: Command) -> None:
     """It does not ask for a planner: that is what training makes."""
     stage.config.unlink()
-    said = "training needs at least two workers to choose between; there are: none"
-    stage.fails(3, *command, "--yes", told=(said, "conductor setup, or conductor workers add"))
+    message = "training needs at least two workers to choose between; there are: none"
+    stage.fails(3, *command, "--yes", told=(message, "conductor setup, or conductor workers add"))
 
 
 def test_a_validation_file_is_checked_like_cases(

@@ -49,14 +49,14 @@ def base(directory: Path, *, template: str = TEMPLATE, context: int = 4096, **co
         "pad_token_id": reader.pad_token_id,
     }
     model = Qwen2ForCausalLM(Qwen2Config(**{**sizes, **config}, tie_word_embeddings=False))
-    said = [reader.convert_tokens_to_ids(plan) for plan in PLANS]
+    plan_tokens = [reader.convert_tokens_to_ids(plan) for plan in PLANS]
     with torch.no_grad():
         # One place of all embeddings is the same, so that the output can like some tokens whatever
         # was read.
         model.model.embed_tokens.weight[:, 0] = 1.0
         model.lm_head.weight.mul_(10)
         model.lm_head.weight[:, 0] = -5.0
-        model.lm_head.weight[said, 0] = 1.0
+        model.lm_head.weight[plan_tokens, 0] = 1.0
         model.lm_head.weight[reader.eos_token_id, 0] = 1.3
     model.save_pretrained(directory)
     return directory

@@ -63,15 +63,15 @@ def test_a_grammar_admits_a_skill_before_a_label() -> None:
         skills=("math", "creative writing"),
     )
     grammar = Grammar(PLAN_FORMATS["native"].grammar(context))
-    found = set()
+    skills = set()
     for seed in range(60):
         text = grammar.draw(random.Random(seed))
         plan = plan_in("native", text, context)
         assert isinstance(plan, Plan)
         cell = text.split(" | ")[0]
         assert context.labels[cell.rpartition(" ")[2]] == plan.steps[0].worker
-        found.add(cell)
-    assert found == {
+        skills.add(cell)
+    assert skills == {
         "A",
         "B",
         "math A",
@@ -135,17 +135,17 @@ class Sampler:
         return True
 
     def tokens(self, text: str) -> list[int]:
-        data = text.encode()
-        room = (llama_cpp.llama_token * (len(data) + 8))()
+        content = text.encode()
+        room = (llama_cpp.llama_token * (len(content) + 8))()
         count = llama_cpp.llama_tokenize(
-            self.vocabulary, data, len(data), room, len(room), False, False
+            self.vocabulary, content, len(content), room, len(room), False, False
         )
         assert count > 0
         return list(room[:count])
 
     def allowed(self, token: int) -> bool:
-        data = (llama_cpp.llama_token_data * 1)(llama_cpp.llama_token_data(token, 1.0, 0.0))
-        array = llama_cpp.llama_token_data_array(data, 1, -1, False)
+        candidates = (llama_cpp.llama_token_data * 1)(llama_cpp.llama_token_data(token, 1.0, 0.0))
+        array = llama_cpp.llama_token_data_array(candidates, 1, -1, False)
         llama_cpp.llama_sampler_apply(self.sampler, array)
         return bool(array.data[0].logit > float("-inf"))
 

@@ -51,15 +51,15 @@ def plan(text: str, context: PlanFormatContext = TERMS) -> Plan | KeepAnswer:
 
 
 def steps(text: str, context: PlanFormatContext = TERMS) -> list[tuple[str, tuple[int, ...], str]]:
-    found = plan(text, context)
-    assert isinstance(found, Plan)
-    return [(step.worker, step.access, step.subtask) for step in found.steps]
+    parsed = plan(text, context)
+    assert isinstance(parsed, Plan)
+    return [(step.worker, step.access, step.subtask) for step in parsed.steps]
 
 
 def published(text: str, context: PlanFormatContext = NUMBERED) -> Plan:
-    found = plan_in("published", text, context)
-    assert isinstance(found, Plan)
-    return found
+    parsed = plan_in("published", text, context)
+    assert isinstance(parsed, Plan)
+    return parsed
 
 
 def fault(text: str, context: PlanFormatContext = TERMS, name: str = "native") -> PlanError:
@@ -239,8 +239,8 @@ def test_a_step_arrives_as_soon_as_it_is_complete(
     context = replace(CONTEXTS[name], constrained=way == "exact")
     if way == "subtask first":
         context = replace(context, order=("subtask", "worker", "access"))
-    found = arrivals(name, text, context)
-    for (_, there), wanted in zip(found, seen, strict=True):
+    steps_by_piece = arrivals(name, text, context)
+    for (_, there), wanted in zip(steps_by_piece, seen, strict=True):
         assert wanted in (there, None)
 
 
@@ -646,11 +646,11 @@ def test_a_plan_goes_before_an_accept_and_standing_steps_too() -> None:
 
 def as_schema(text: str, context: PlanFormatContext) -> str:
     """A text that the grammar admits, with both ways of answering where the schema has both."""
-    data: Any = json.loads(text)
+    value: Any = json.loads(text)
     if context.may_accept:
-        reasoning = {"reasoning": data["reasoning"]} if context.reasons else {}
-        data = {**reasoning, "accept": "accept" in data, "steps": data.get("steps", [])}
-    return json.dumps(data)
+        reasoning = {"reasoning": value["reasoning"]} if context.reasons else {}
+        value = {**reasoning, "accept": "accept" in value, "steps": value.get("steps", [])}
+    return json.dumps(value)
 
 
 @given(st.data(), st.integers(0, 2**32).map(random.Random))
@@ -689,7 +689,7 @@ def test_the_schema_refuses_what_breaks_a_rule(text: str) -> None:
 
 
 def test_the_schema_keeps_to_what_every_server_takes() -> None:
-    known = {
+    keywords = {
         "type",
         "properties",
         "required",
@@ -702,7 +702,7 @@ def test_the_schema_keeps_to_what_every_server_takes() -> None:
     context = replace(GIVEN, reasoning=True)
 
     def check(part: Any) -> None:
-        assert set(part) <= known
+        assert set(part) <= keywords
         if part["type"] == "object":
             assert part["required"] == list(part["properties"])
             assert part["additionalProperties"] is False

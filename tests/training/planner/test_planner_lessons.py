@@ -81,7 +81,7 @@ def test_the_product_reads_every_lesson_as_it_is_meant() -> None:
         parser = PLAN_FORMATS["native"].parser(context)
         parsed = [*parser.feed(lesson.text), *parser.end()]
         assert len(parsed) == lesson.steps
-        assert all(isinstance(each, ParsedStep) for each in parsed)
+        assert all(isinstance(step, ParsedStep) for step in parsed)
 
 
 def test_a_pool_of_one_worker_gets_plans_of_one_step() -> None:
@@ -166,12 +166,12 @@ def test_the_same_seed_draws_the_same_lessons() -> None:
 
 def test_a_worker_without_the_files_is_in_no_plan_for_them() -> None:
     pool = pool_of(ann={"code": 0.9}, ben={"code": 0.5}, cem={"code": 0.4})
-    told = 0
+    mentions = 0
     for number in range(900):
         random = Random(number)
         lesson = make_lesson(draw_task(random), pool, random, single=False)
-        asked = lesson.request.messages[-1].content
-        for label in re.findall(r"^(\w) is not shown the attached files", asked, re.MULTILINE):
-            told += 1
+        prompt = lesson.request.messages[-1].content
+        for label in re.findall(r"^(\w) is not shown the attached files", prompt, re.MULTILINE):
+            mentions += 1
             assert f" {label}\n" not in f"{lesson.text}\n"
-    assert told > 5
+    assert mentions > 5

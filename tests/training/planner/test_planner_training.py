@@ -33,9 +33,9 @@ from training.planner.packing import pack, plan_logits, prompt_text
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("planner")
+    directory = tmp_path_factory.mktemp("planner")
     extra = tiny_gguf.Extra(bias=None, template=tiny_gguf.CHATML)
-    return tiny_gguf.make(place / "base.gguf", extra=extra)
+    return tiny_gguf.make(directory / "base.gguf", extra=extra)
 
 
 def test_a_lesson_of_a_row_is_computed_as_if_it_were_alone(file: Path) -> None:

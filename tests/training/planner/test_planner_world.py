@@ -140,16 +140,18 @@ def test_the_right_programs_answer_and_older_tables_do_not_where_values_change(
 def test_the_check_finds_what_a_rule_by_cards_misses(tables: dict[str, Path]) -> None:
     programs = {name: remembered(program) for name, program in open_programs(tables).items()}
     countries, cities = subjects(tables["new"])
-    found = measure([compose(Random(number), countries, cities) for number in range(6)], programs)
-    assert found["best by the manuals"] == found["hindsight"] == 1.0
-    assert found["by card, first of equals"] <= found["hindsight"]
+    measured = measure(
+        [compose(Random(number), countries, cities) for number in range(6)], programs
+    )
+    assert measured["best by the manuals"] == measured["hindsight"] == 1.0
+    assert measured["by card, first of equals"] <= measured["hindsight"]
 
 
 def test_an_answer_of_a_model_is_asked_for_once(tmp_path: Path) -> None:
-    asked = list[Request]()
+    requests = list[Request]()
 
     def ask(request: Request) -> str:
-        asked.append(request)
+        requests.append(request)
         return "12 eggs"
 
     step = Step(worker="ann", subtask="Count the eggs.", access=(1,))
@@ -158,8 +160,8 @@ def test_an_answer_of_a_model_is_asked_for_once(tmp_path: Path) -> None:
         cache = AnswerCache(tmp_path / "answers.jsonl", ask)
         answer = ask_in_words(cache, worker, "How many?", step, {1: "Look."}, {1: "a box of 12"})
         assert answer == "12 eggs"
-    assert len(asked) == 1
-    assert "a box of 12" in asked[0].messages[-1].content
+    assert len(requests) == 1
+    assert "a box of 12" in requests[0].messages[-1].content
 
 
 @needs_programs

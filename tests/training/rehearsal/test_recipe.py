@@ -130,8 +130,8 @@ def test_the_shipped_questions_and_words_are_those_of_the_generator() -> None:
 
 def test_a_drawn_question_is_known_and_its_true_plan_has_no_fault() -> None:
     """Of phrasings that are put together loosely, the check of plans refuses a few."""
-    asked = [*draw_problems(150, 5), *draw_problems(150, 5, split="test")]
-    assert [problem.question for problem in asked if not is_known(problem.question)] == []
+    problems = [*draw_problems(150, 5), *draw_problems(150, 5, split="test")]
+    assert [problem.question for problem in problems if not is_known(problem.question)] == []
     loose = [Phase(steps=1, loose=1.0).exercise(2, number) for number in range(100)]
     faults = [
         find_plan_fault(Question(text=it.question), gold_plan(it).steps, pool_of(it.members))
@@ -142,13 +142,13 @@ def test_a_drawn_question_is_known_and_its_true_plan_has_no_fault() -> None:
 
 def test_a_second_round_can_be_won_by_asking_somebody_else() -> None:
     """Only the worker that is named failed, and another one with its skill does not."""
-    found = [
+    winners = [
         item
         for number in range(60)
         if (item := Phase(steps=1, second=1.0).exercise(3, number)).given
     ]
-    assert len(found) > 7
-    for item in found:
+    assert len(winners) > 7
+    for item in winners:
         failed, check = item.given
         last = next(hop for hop in reversed(item.problem.hops) if hop.skill != CHECKING)
         assert (failed.subtask, check.answer) == (last.subtask, NO)

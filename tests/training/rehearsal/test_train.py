@@ -25,18 +25,18 @@ def test_without_torch_the_command_says_what_to_install(
 ) -> None:
     monkeypatch.delitem(sys.modules, "training.rehearsal.supervised", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
-    code, (said, hint) = refused(capsys, "worker", "spelling", "--out", str(tmp_path))
+    code, (message, hint) = refused(capsys, "worker", "spelling", "--out", str(tmp_path))
     assert code == 3
-    assert said.startswith("error: training needs torch, which cannot be imported: ")
+    assert message.startswith("error: training needs torch, which cannot be imported: ")
     assert hint == f"  {extra_command('train')}"
 
 
 def test_an_unknown_worker_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    said = ["error: there is no course for 'poems'", f"  known: {', '.join(COURSES)}"]
-    assert refused(capsys, "worker", "poems") == (2, said)
+    lines = ["error: there is no course for 'poems'", f"  known: {', '.join(COURSES)}"]
+    assert refused(capsys, "worker", "poems") == (2, lines)
 
 
 def test_missing_worker_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hint = "  python -m training.rehearsal.train worker spelling"
-    said = [f"error: there is no {tmp_path / 'spelling.gguf'}", hint]
-    assert refused(capsys, "table", str(tmp_path)) == (2, said)
+    lines = [f"error: there is no {tmp_path / 'spelling.gguf'}", hint]
+    assert refused(capsys, "table", str(tmp_path)) == (2, lines)
