@@ -221,51 +221,51 @@ def read_value(asked: InputField, text: str) -> FieldValue:
             return chosen
 
 
-def _read_text(asked: InputField, text: str) -> str:
-    _check_bounds(asked, len(text), "the number of characters")
+def _read_text(field: InputField, text: str) -> str:
+    _check_bounds(field, len(text), "the number of characters")
     try:
-        if asked.format == "date":
+        if field.format == "date":
             date.fromisoformat(text)
-        elif asked.format == "date-time":
+        elif field.format == "date-time":
             datetime.fromisoformat(text)
     except ValueError:
-        example = "2026-11-29" if asked.format == "date" else "2026-11-29T12:30:00Z"
+        example = "2026-11-29" if field.format == "date" else "2026-11-29T12:30:00Z"
         raise WrongValue(f"type it as in {example}") from None
-    if asked.format == "email" and not _EMAIL.fullmatch(text):
+    if field.format == "email" and not _EMAIL.fullmatch(text):
         raise WrongValue("type an address as in ann@example.com")
-    if asked.format == "uri" and not text.partition(":")[2]:
+    if field.format == "uri" and not text.partition(":")[2]:
         raise WrongValue("type an address as in https://example.com")
     return text
 
 
-def _read_number(asked: InputField, text: str) -> int | float:
+def _read_number(field: InputField, text: str) -> int | float:
     text = text.strip()
     if _INTEGER.fullmatch(text):
         value: int | float = int(text)
-    elif asked.type == "integer":
+    elif field.type == "integer":
         raise WrongValue("type a whole number")
     elif _NUMBER.fullmatch(text):
         value = float(text)
     else:
         raise WrongValue("type a number")
-    _check_bounds(asked, value, "the number")
+    _check_bounds(field, value, "the number")
     return value
 
 
-def _check_bounds(asked: InputField, value: float, measure: str) -> None:
+def _check_bounds(field: InputField, value: float, measure: str) -> None:
     """Raise `WrongValue` where a value is out of the bounds of its field."""
-    if asked.minimum is not None and value < asked.minimum:
-        raise WrongValue(f"{measure} has to be at least {asked.minimum:g}")
-    if asked.maximum is not None and value > asked.maximum:
-        raise WrongValue(f"{measure} may be at most {asked.maximum:g}")
+    if field.minimum is not None and value < field.minimum:
+        raise WrongValue(f"{measure} has to be at least {field.minimum:g}")
+    if field.maximum is not None and value > field.maximum:
+        raise WrongValue(f"{measure} may be at most {field.maximum:g}")
 
 
-def _chosen(asked: InputField, text: str) -> str:
+def _chosen(field: InputField, text: str) -> str:
     """Return the value of the option that a text names, by its number, its value or its title."""
     text = text.strip()
-    for option in asked.options:
+    for option in field.options:
         if text in (option.value, option.title):
             return option.value
-    if _INTEGER.fullmatch(text) and 1 <= int(text) <= len(asked.options):
-        return asked.options[int(text) - 1].value
-    raise WrongValue(f"type a number from 1 to {len(asked.options)}")
+    if _INTEGER.fullmatch(text) and 1 <= int(text) <= len(field.options):
+        return field.options[int(text) - 1].value
+    raise WrongValue(f"type a number from 1 to {len(field.options)}")

@@ -68,8 +68,8 @@ def best_lines(
     weights = {word: math.log(1 + total / (1 + len(lines))) for word, lines in lines_with.items()}
     words_at: dict[tuple[int, int], set[str]] = defaultdict(set)
     for word, lines in lines_with.items():
-        for place in lines:
-            words_at[place].add(word)
+        for spot in lines:
+            words_at[spot].add(word)
     split = {position: texts[position].split("\n") for position, _ in words_at}
     scores = {}
     for (position, number), words_here in words_at.items():
@@ -79,9 +79,9 @@ def best_lines(
             score *= DEFINITION_WEIGHT
         scores[position, number] = score / (1 + max(len(line) - USUAL_LINE, 0) / USUAL_LINE)
     best: list[tuple[int, int]] = []
-    for place in sorted(scores, key=lambda place: (-scores[place], place)):
-        if all(place[0] != other or abs(place[1] - line) >= apart for other, line in best):
-            best.append(place)
+    for spot in sorted(scores, key=lambda spot: (-scores[spot], spot)):
+        if all(spot[0] != other or abs(spot[1] - line) >= apart for other, line in best):
+            best.append(spot)
         if len(best) == count:
             break
     return best

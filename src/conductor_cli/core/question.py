@@ -276,8 +276,8 @@ def fit_question(
 
 
 def _turn_text(turn: PastTurn) -> str:
-    asked = f"Question:\n{turn.question}\n\n" if turn.question else ""
-    return f"{asked}Answer:\n{turn.answer}"
+    heading = f"Question:\n{turn.question}\n\n" if turn.question else ""
+    return f"{heading}Answer:\n{turn.answer}"
 
 
 def share_by_need(texts: Sequence[str], room: int) -> list[str]:

@@ -388,12 +388,12 @@ _LOGIN_FIELDS: Final = frozenset(
 
 def login_secrets(values: Mapping[str, Any]) -> list[str]:
     """Return what is secret of a login (OAuth), wherever it stands in these JSON values."""
-    found: list[str] = []
+    secrets: list[str] = []
     left: list[Any] = [values]
     while left:
         value = left.pop()
         if isinstance(value, Mapping):
-            found += [
+            secrets += [
                 text
                 for name, text in value.items()
                 if name in _LOGIN_FIELDS and isinstance(text, str)
@@ -401,7 +401,7 @@ def login_secrets(values: Mapping[str, Any]) -> list[str]:
             left += value.values()
         elif isinstance(value, (list, tuple)):
             left += value
-    return found
+    return secrets
 
 
 def _marked(

@@ -120,7 +120,7 @@ def _nobody_was_right(summary: Summary, runs: int) -> str:
 
 def describe_faults(systems: Sequence[SystemResult]) -> str:
     """Return a sentence about the runs in which a system itself made a step fail; empty if none."""
-    told = []
+    lines = []
     for system in systems:
         if system.faults:
             words = Counter[str]()
@@ -128,8 +128,8 @@ def describe_faults(systems: Sequence[SystemResult]) -> str:
                 words[OF_THE_SYSTEM.get(reason, reason)] += count
             kinds = ", ".join(f"{kind} {count}" for kind, count in words.most_common())
             total = sum(system.faults.values())
-            told.append(f"of {one_line(system.name)} in {total} of {system.accuracy.n} ({kinds})")
-    return f"Steps failed {'; '.join(told)}: such runs count as they ended." if told else ""
+            lines.append(f"of {one_line(system.name)} in {total} of {system.accuracy.n} ({kinds})")
+    return f"Steps failed {'; '.join(lines)}: such runs count as they ended." if lines else ""
 
 
 def _compare_systems(summary: Summary, judged: Sequence[SystemResult]) -> EvaluationVerdict:
@@ -178,7 +178,7 @@ def _without_single_worker(judged: Sequence[SystemResult]) -> str:
 def _refused(comparison: Comparison, system: SystemResult, best: SystemResult) -> str:
     """The sentence where what failed decides the verdict."""
     failed = ", ".join(
-        f"{one_line(each.name)} {each.failed}" for each in (system, best) if each.failed
+        f"{one_line(summary.name)} {summary.failed}" for summary in (system, best) if summary.failed
     )
     return (
         f"Nothing can be said yet: runs failed ({failed or 'of other workers'}), and counted as "
@@ -214,11 +214,11 @@ def _compared(summary: Summary) -> list[tuple[Comparison, SystemResult]]:
     if best is None or not best.accuracy.n:
         return []
     compared = [
-        (found, system)
+        (comparison, system)
         for system in summary.systems
-        if (found := system.versus_best) is not None
+        if (comparison := system.versus_best) is not None
         and system.name != BEST_ROUTING
-        and found.cases >= ENOUGH * best.accuracy.cases
+        and comparison.cases >= ENOUGH * best.accuracy.cases
     ]
     # Another single worker is of interest only if there is nothing else: the best of them has been
     # chosen already.
@@ -480,10 +480,10 @@ def report_notes(spec: EvaluationSpec, summary: Summary, shown: Collection[str])
             f"wrong because the Python of the sandbox lacks a module: {modules}; {another}"
         )
     names = dict.fromkeys(name.partition(":")[0] for name in spec.systems)
-    known = [(name, SOURCES[name]) for name in names if name in SOURCES]
+    listed = [(name, SOURCES[name]) for name in names if name in SOURCES]
     sources = [
         f"{name}: after {source['paper']}. Simplified: {source['simplified']}"
-        for name, source in known
+        for name, source in listed
     ]
     return [one_line(line) for line in (*lines, *spec.notes, *sources)]
 
@@ -513,11 +513,13 @@ def report_json(
     for system in summary.systems:
         # The share of right answers is what most readers look for, so its fields come without a
         # name of their own.
-        data = dump(system)
-        if data["versus_best"] is not None:
-            data["versus_best"]["p_corrected"] = corrected.get(system.name)
+        fields = dump(system)
+        if fields["versus_best"] is not None:
+            fields["versus_best"]["p_corrected"] = corrected.get(system.name)
         source = SOURCES.get(system.name.partition(":")[0])
-        systems.append({"name": data.pop("name"), **data.pop("accuracy"), **data, "source": source})
+        systems.append(
+            {"name": fields.pop("name"), **fields.pop("accuracy"), **fields, "source": source}
+        )
     return {
         "id": evaluation,
         "verdict": verdict.text,

@@ -62,8 +62,8 @@ def mmlu_pro_letter(text: str, _: Sequence[str] = ()) -> str:
     Empty without one.
     """
     text = text[-MAX_PUBLISHED_TEXT:].replace("**", "")
-    if said := _SAID.search(text):
-        return said[1]
+    if letter_match := _SAID.search(text):
+        return letter_match[1]
     # The last letter that the first line with one announces: the authors search with a greedy `.*`
     # before it.
     last = None
@@ -86,8 +86,8 @@ _WORDS: Final = (("million", 1e6), ("thousand", 1e3), ("k", 1e3))
 
 def rlpr_answer(text: str, _: Sequence[str] = ()) -> str:
     """Return what the first pair of tags holds, without repeated white space; empty without one."""
-    found = _ANSWER.search(text[-MAX_PUBLISHED_TEXT:])
-    return " ".join(found[1].split()) if found else ""
+    match = _ANSWER.search(text[-MAX_PUBLISHED_TEXT:])
+    return " ".join(match[1].split()) if match else ""
 
 
 def is_rlpr(text: str, answer: str, _: Sequence[str] = ()) -> bool:
@@ -102,7 +102,7 @@ def is_rlpr(text: str, answer: str, _: Sequence[str] = ()) -> bool:
     if given.lower() == expected.lower():
         return True
     if ("%" in given) != ("%" in expected):
-        one, other = (_float(each.replace("%", "")) for each in (given, expected))
+        one, other = (_float(value.replace("%", "")) for value in (given, expected))
         if one is not None and other is not None:
             return (
                 abs(one / (100 if "%" in given else 1) - other / (100 if "%" in expected else 1))
@@ -128,8 +128,8 @@ def _leading(text: str) -> float | None:
     text = re.sub(r"[$,%]", "", _UNIT.sub("", text.strip()))
     if "e" in text.lower():
         return _float(text)
-    found = _PUBLISHED_NUMBER.search(text)
-    return float(found[0]) if found else None
+    match = _PUBLISHED_NUMBER.search(text)
+    return float(match[0]) if match else None
 
 
 def _money(text: str) -> float | None:
@@ -307,10 +307,10 @@ def _script_of(character: str) -> str:
 
 
 def _matches(text: str, answer: str, _: Sequence[str] = ()) -> bool:
-    data = json.dumps({"pattern": answer, "text": _tail(text)}).encode()
+    request = json.dumps({"pattern": answer, "text": _tail(text)}).encode()
     with suppress(ChildStopped):  # it took too long, or the pattern is none
         return (
-            run_child(Path(__file__).with_name("pattern_process.py"), data, REGEX_LIMITS)[0]
+            run_child(Path(__file__).with_name("pattern_process.py"), request, REGEX_LIMITS)[0]
             is not None
         )
     return False

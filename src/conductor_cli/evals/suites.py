@@ -520,10 +520,10 @@ def _letter_of(value: object, answer: str, choices: Sequence[str]) -> str:
     if not is_place and answer in choices:
         return ascii_uppercase[choices.index(answer)]
     if is_place or answer.isdecimal():
-        place = int(answer)
-        if not 0 <= place < len(choices):
-            raise ValueError(f"the answer {place} is none of the {len(choices)} places, from 0")
-        return ascii_uppercase[place]
+        index = int(answer)
+        if not 0 <= index < len(choices):
+            raise ValueError(f"the answer {index} is none of the {len(choices)} places, from 0")
+        return ascii_uppercase[index]
     return answer
 
 

@@ -136,17 +136,17 @@ def paired_p(differences: Sequence[int]) -> float:
     A difference is how many more answers to the case the first of two systems got right. With one
     answer to each case this is `mcnemar_p`.
     """
-    found = [abs(difference) for difference in differences if difference]
-    if set(found) <= {1}:
+    sizes = [abs(difference) for difference in differences if difference]
+    if set(sizes) <= {1}:
         return mcnemar_p(
-            sum(each > 0 for each in differences), sum(each < 0 for each in differences)
+            sum(signed > 0 for signed in differences), sum(signed < 0 for signed in differences)
         )
     import numpy as np  # slow to import
 
-    most = sum(found)
+    most = sum(sizes)
     chances = np.zeros(2 * most + 1)  # of each sum, from -most to most
     chances[most] = 1.0
-    for size in found:
+    for size in sizes:
         chances = (np.roll(chances, size) + np.roll(chances, -size)) / 2
     far = np.abs(np.arange(-most, most + 1)) >= abs(sum(differences))
     return min(1.0, float(chances[far].sum()))

@@ -265,12 +265,14 @@ class ChatApiModel:
             untold -= self._api.additions(self._body(request, frozenset())).keys()
             self._noted |= self._dropped
         instead = {
-            each: f"as {self._max_tokens_field(self._dropped)}" for each in MAX_TOKENS_FIELDS
+            field_name: f"as {self._max_tokens_field(self._dropped)}"
+            for field_name in MAX_TOKENS_FIELDS
         }
         instead[SYSTEM_MESSAGES] = "their text in front of the first question"
         accepts = f"{self._server.name} does not accept"
         return [
-            f"{accepts} {each}; sent {instead.get(each, 'without it')}" for each in sorted(untold)
+            f"{accepts} {field_name}; sent {instead.get(field_name, 'without it')}"
+            for field_name in sorted(untold)
         ]
 
     def _changed_request(
@@ -317,9 +319,9 @@ class ChatApiModel:
             return None
         limit = largest_output(error.said.message)
         if limit and not own_setting("max_tokens", body, self._options):
-            known = self._output_limit
+            output_limit = self._output_limit
             self._output_limit = limit
-            return dropped if limit != known else None
+            return dropped if limit != output_limit else None
         name = "max_tokens" if limit else rejected_parameter(error.said, body, self._api.renamed)
         if name in MAX_TOKENS_FIELDS and not limit:
             # Only chat completions has two names for the limit on a reply's tokens.
@@ -342,10 +344,12 @@ class ChatApiModel:
         if unsupported := self._api.unsupported & fields.keys():
             dropped |= unsupported
             fields = self._body(request, dropped)
-        asked = next((int(fields[field]) for field in MAX_TOKENS_FIELDS if field in fields), None)
-        if asked is not None:
-            asked += int(self._options.get("thinking_budget") or 0)
-        return dropped, asked, JsonBody(self._api.body({"model": self._model} | fields))
+        token_limit = next(
+            (int(fields[field]) for field in MAX_TOKENS_FIELDS if field in fields), None
+        )
+        if token_limit is not None:
+            token_limit += int(self._options.get("thinking_budget") or 0)
+        return dropped, token_limit, JsonBody(self._api.body({"model": self._model} | fields))
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
         body = request_body(

@@ -328,10 +328,10 @@ def _content(message: Message, read: ReadAttachment | None) -> str | list[dict[s
         return message.content
     parts: list[dict[str, Any]] = []
     start = 0
-    for attachment, place in zip_longest(message.attachments, message.places):
-        if place is not None:
-            parts += _text_part(message.content[start:place], follows=start > 0)
-            start = place
+    for attachment, position in zip_longest(message.attachments, message.places):
+        if position is not None:
+            parts += _text_part(message.content[start:position], follows=start > 0)
+            start = position
         elif len(message.attachments) > 1:
             parts += _text_part(f"{attachment.name}:")
         if read is None:

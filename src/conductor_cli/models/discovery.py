@@ -269,15 +269,15 @@ async def list_models(worker: Worker, key: str, *, seconds: float) -> list[Liste
         listed = await server.list_json(LISTS.get(api, "/models"), seconds=seconds)
     finally:
         await server.close()
-    found = dict[str, ListedModel]()
+    models = dict[str, ListedModel]()
     for item in tables_in(listed.get("data") or listed.get("models")):
         name = (text_of(item.get("id")) or text_of(item.get("name"))).removeprefix("models/")
         # Google says of each model what it can be asked for.
         methods = item.get("supportedGenerationMethods")
         answers = not isinstance(methods, list) or "generateContent" in methods
         if answers and _is_chat_model(name):
-            found[name] = _listed_model(replace(worker, model=name), item)
-    return sorted(found.values(), key=lambda model: model.name)
+            models[name] = _listed_model(replace(worker, model=name), item)
+    return sorted(models.values(), key=lambda model: model.name)
 
 
 def _listed_model(worker: Worker, item: Mapping[str, Any]) -> ListedModel:

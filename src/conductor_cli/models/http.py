@@ -105,8 +105,10 @@ class SseParser:
                     self._data.append(value.decode("utf-8", "replace"))
                 elif not line:  # an empty line ends an event
                     if self._data:
-                        data = "\n".join(self._data)
-                        events.append(_as_error_object(data) if self._is_error else data)
+                        event_text = "\n".join(self._data)
+                        events.append(
+                            _as_error_object(event_text) if self._is_error else event_text
+                        )
                         self._data = []
                         self._size = 0
                     self._is_error = False
@@ -355,9 +357,9 @@ class HttpClient:
             message = f"{self.name} cannot be reached: the system allows no further open file"
             return ModelError("connect", message, hint=_HINTS["descriptors"])
         reason, what = reason_of(error)
-        said = "" if _may_show_headers(error) else clean_excerpt(str(error), self._secrets)
-        silent = reason == "connect" and is_loopback(self.base_url) and "SSL" not in said
-        words = without_numbers(said)
+        excerpt = "" if _may_show_headers(error) else clean_excerpt(str(error), self._secrets)
+        silent = reason == "connect" and is_loopback(self.base_url) and "SSL" not in excerpt
+        words = without_numbers(excerpt)
         hint = _HINTS.get("silent" if silent else reason, "")
         name = self.name if what.startswith("cannot") else f"{self.name}:"
         return ModelError(reason, f"{name} {what}{f': {words}' if words else ''}", hint=hint)

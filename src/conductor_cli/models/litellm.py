@@ -310,13 +310,13 @@ def model_error(error: Exception, name: str, secrets: Secrets) -> ModelError:
     """Return the `ModelError` for an exception of a call to the model called `name`."""
     if isinstance(error, TimeoutError):
         return ModelError("timeout", f"{name}: no answer in the time left for this call")
-    said = _said_by(error)
-    reason = error_reason(error, said)
+    body = _said_by(error)
+    reason = error_reason(error, body)
     headers = getattr(error, "litellm_response_headers", None) or {}
     wait = api_errors.retry_after(
         {str(name).lower(): str(value) for name, value in headers.items()}, time.time()
     )
-    words = api_errors.clean_excerpt(said.message, secrets) or "the call failed without a message"
+    words = api_errors.clean_excerpt(body.message, secrets) or "the call failed without a message"
     return ModelError(reason, f"{name}: {words}", hint=_HINTS.get(reason, ""), retry_after=wait)
 
 

@@ -249,8 +249,8 @@ def model_identity(worker: Worker) -> str:
         for name, path in (("file", worker.model), ("adapter", worker.options.get("adapter"))):
             if path:
                 with suppress(OSError):
-                    found = Path(str(path)).expanduser().stat()
-                    facts[name] = [found.st_size, found.st_mtime_ns]
+                    status = Path(str(path)).expanduser().stat()
+                    facts[name] = [status.st_size, status.st_mtime_ns]
     return _digest(facts)
 
 

@@ -49,8 +49,8 @@ class RouterFile:
         """Return how well each worker is expected to do, by the hidden state of the question."""
         import numpy as np
 
-        found = np.asarray(self.weights) @ np.concatenate(([1.0], state))
-        return dict(zip(self.workers, map(float, found), strict=True))
+        values = np.asarray(self.weights) @ np.concatenate(([1.0], state))
+        return dict(zip(self.workers, map(float, values), strict=True))
 
 
 def write_planner(planner: RouterFile | Guide) -> str:
@@ -63,18 +63,18 @@ def read_planner(path: Path) -> RouterFile | Guide:
     try:
         if path.stat().st_size > MAX_FILE_SIZE:
             raise ValueError(f"it has more than {MAX_FILE_SIZE:,} bytes")
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(fields, dict) and fields.get("format", FORMAT) != FORMAT:
             raise ValueError(
-                f"it has the format {data['format']!r:.20}, and this version reads {FORMAT}"
+                f"it has the format {fields['format']!r:.20}, and this version reads {FORMAT}"
             )
-        if isinstance(data, dict) and "planner" in data:
-            guide = load(Guide, data)
+        if isinstance(fields, dict) and "planner" in fields:
+            guide = load(Guide, fields)
             names_planner = guide.planner != "" and not guide.planner.endswith(SUFFIX)
             if not names_planner or len(write_planner(guide)) > MAX_GUIDE:
                 raise ValueError("it names no planner, or has more text than a planner can read")
             return guide
-        router = load(RouterFile, data)
+        router = load(RouterFile, fields)
         has_row_for_each = len(router.weights) == len(router.workers) > 0
         has_equal_rows = len({len(row) for row in router.weights}) == 1
         if not has_row_for_each or not has_equal_rows:

@@ -410,49 +410,49 @@ class ChatReplyDecoder:
         return True
 
     def _delta(self, delta: Mapping[str, Any]) -> list[Chunk]:
-        said, thought = _parts(delta.get("content"))
+        spoken, thought = _parts(delta.get("content"))
         thought = (
             thought or text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
         )
         if refusal := text_of(delta.get("refusal")):
             self._refused = True
-            said += refusal
+            spoken += refusal
         if not _KEPT_NAMES.isdisjoint(delta):
             self._kept.add(delta)
         text = ""
-        if said:
-            text, more = self._split(self._text_halves.feed(said), is_marked=bool(thought))
+        if spoken:
+            text, more = self._split(self._text_halves.feed(spoken), is_marked=bool(thought))
             thought += more
         thinking = self._thoughts.feed(self._thought_halves.feed(thought)) if thought else ""
         chunk = self._chunk(text and self._texts.feed(text), thinking)
         pieces = delta.get("tool_calls")
-        self._has_begun = self._has_begun or bool(said or thought or pieces)
+        self._has_begun = self._has_begun or bool(spoken or thought or pieces)
         if not pieces:
             return [chunk] if chunk else []
         calls = [Chunk(tool_call=piece) for piece in self._calls.feed(pieces)]
         return [chunk, *calls] if chunk else calls
 
-    def _split(self, said: str, *, is_marked: bool) -> tuple[str, str]:
+    def _split(self, content: str, *, is_marked: bool) -> tuple[str, str]:
         """Return the text and the thinking in what was said as content.
 
         `is_marked` says that the server marks thinking itself.
         """
         if self._guessed is not None:
-            return self._split_guessed(said, is_marked=is_marked)
-        if CLOSE in said and closes_alone(said):
+            return self._split_guessed(content, is_marked=is_marked)
+        if CLOSE in content and closes_alone(content):
             if not self._has_begun:  # All of the thinking, and it is not too late
                 self._splitter = ThinkingSplitter(inside=True)
             elif not self._splitter.inside:
                 self.opens_thinking = True
-        return self._splitter.feed(said)
+        return self._splitter.feed(content)
 
-    def _split_guessed(self, said: str, *, is_marked: bool) -> tuple[str, str]:
+    def _split_guessed(self, content: str, *, is_marked: bool) -> tuple[str, str]:
         """Return the same where the reply is expected to begin inside of thinking."""
-        begins_with_tag = not self._guessed and said.lstrip().startswith("<")
+        begins_with_tag = not self._guessed and content.lstrip().startswith("<")
         if is_marked or begins_with_tag:
             self._end_guess()
-            return self._splitter.feed(said)
-        text, thinking = self._splitter.feed(said)
+            return self._splitter.feed(content)
+        text, thinking = self._splitter.feed(content)
         if self._splitter.inside and self._guessed is not None:
             self._guessed.append(thinking)
         else:
@@ -492,10 +492,12 @@ class ChatReplyDecoder:
         if self._asked and not usage.tokens_in:
             usage = replace(usage, tokens_in=tokens(self._asked))
             self.estimated = True
-        said = self._said + self._calls.characters
-        if said + self._thought and not usage.tokens_out:
+        characters = self._said + self._calls.characters
+        if characters + self._thought and not usage.tokens_out:
             thought = tokens(self._thought)
-            usage = replace(usage, tokens_out=tokens(said) + thought, tokens_reasoning=thought)
+            usage = replace(
+                usage, tokens_out=tokens(characters) + thought, tokens_reasoning=thought
+            )
             self.estimated = True
         for piece in self._calls.end(complete=finish in ("stop", "tool", "other")):
             yield Chunk(tool_call=piece)
@@ -508,12 +510,12 @@ class ChatReplyDecoder:
             raise ModelError(
                 "empty_answer", "the model ended without a word", hint=hint, usage=usage
             )
-        data = self._secrets.redact_data(self._kept.all() | self._calls.extras())
+        kept_fields = self._secrets.redact_data(self._kept.all() | self._calls.extras())
         yield Chunk(
             usage=usage,
             finish=finish,
             stop_sequence=self._stop_sequence if finish == "stop" else "",
-            provider_data=data,
+            provider_data=kept_fields,
         )
 
     def _note_stop(self, frame: Mapping[str, Any], choice: Mapping[str, Any]) -> None:
@@ -571,7 +573,7 @@ class _Kept:
             if isinstance(value, str):
                 self._texts.setdefault(name, []).append(value)
             for item in tables_in(value):
-                self._length += sum(len(each) for each in item.values() if isinstance(each, str))
+                self._length += sum(len(text) for text in item.values() if isinstance(text, str))
                 if self._length > MAX_KEPT:
                     raise ModelError(
                         "broken",

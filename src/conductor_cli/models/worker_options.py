@@ -139,17 +139,17 @@ def check_options(worker: Worker) -> None:
         return
     if worker.kind not in kinds():
         raise unknown_kind(worker)
-    known = OTHER_KINDS.get(worker.kind, REMOTE_OPTIONS)
+    options = OTHER_KINDS.get(worker.kind, REMOTE_OPTIONS)
     for name, value in worker.options.items():
-        if name not in known:
+        if name not in options:
             message = f"the kind {worker.kind!r} has no option {name!r}"
-            raise OptionError(worker, name, message, f"known: {', '.join(known)}")
+            raise OptionError(worker, name, message, f"known: {', '.join(options)}")
         # In Python a bool is also an int.
-        fits = isinstance(value, known[name]) and (
-            bool in known[name] or not isinstance(value, bool)
+        fits = isinstance(value, options[name]) and (
+            bool in options[name] or not isinstance(value, bool)
         )
         if value is not None and not fits:
-            message = f"{name} is {value!r:.60}; expected {_TYPE_NAMES[known[name][-1]]}"
+            message = f"{name} is {value!r:.60}; expected {_TYPE_NAMES[options[name][-1]]}"
             raise OptionError(worker, name, message, "conductor config show names the files")
     if worker.kind in PRESETS or worker.kind in PROGRAMS:
         invalid = _invalid_of_program if worker.kind in PROGRAMS else _invalid_of_provider

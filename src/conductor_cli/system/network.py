@@ -199,20 +199,20 @@ def _context_of(certificates: tuple[tuple[str, str], ...]) -> ssl.SSLContext:
     first = instead[0] if instead else ("the usual certificates", _usual_certificates())
     beside = [source for source in sources if source[0] not in _INSTEAD]
     context = _read_certificates(None, *first)
-    known = {first[1]}
+    paths = {first[1]}
     for name, path in beside:
-        if path not in known:  # they often name one file
-            known.add(path)
+        if path not in paths:  # they often name one file
+            paths.add(path)
             _read_certificates(context, name, path)
     return context
 
 
 def _read_certificates(context: ssl.SSLContext | None, name: str, path: str) -> ssl.SSLContext:
     """Return the context, or a new one, that trusts what is in a file or a directory."""
-    place = Path(path).expanduser()
-    is_directory = place.is_dir()
-    file = None if is_directory else str(place)
-    directory = str(place) if is_directory else None
+    source = Path(path).expanduser()
+    is_directory = source.is_dir()
+    file = None if is_directory else str(source)
+    directory = str(source) if is_directory else None
     try:
         if context is None:
             return ssl.create_default_context(cafile=file, capath=directory)

@@ -46,15 +46,15 @@ def offer_tools(lists: Iterable[Iterable[OfferedTool]]) -> tuple[OfferedTool, ..
 
     A name that two of them have gets the server's name before it.
     """
-    found: dict[str, OfferedTool] = {}
+    tools_by_name: dict[str, OfferedTool] = {}
     for offered in chain.from_iterable(lists):
         name = offered.tool.name
-        if name in found:
+        if name in tools_by_name:
             name = _fit(f"{offered.server}_{offered.own_name}")
-        if name in found:
-            name = _with_digest(name, f"{offered.server}/{offered.own_name}/{len(found)}")
-        found[name] = replace(offered, tool=replace(offered.tool, name=name))
-    return tuple(found.values())
+        if name in tools_by_name:
+            name = _with_digest(name, f"{offered.server}/{offered.own_name}/{len(tools_by_name)}")
+        tools_by_name[name] = replace(offered, tool=replace(offered.tool, name=name))
+    return tuple(tools_by_name.values())
 
 
 def read_tool(server: ToolServer, listed: ListedTool) -> OfferedTool:
@@ -128,20 +128,20 @@ def _read_image(part: ImageContent, name: str, before: int, keep: Keep | None) -
     if keep is None or before >= MAX_IMAGES or len(part.data) > MAX_IMAGE * 4 // 3 + 4:
         return None
     try:
-        data = base64.b64decode(part.data, validate=True)
+        content = base64.b64decode(part.data, validate=True)
     except (binascii.Error, ValueError):
         return None
     # What the server says of it does not count.
-    media_type = media_type_of(data)
-    size = image_size(data, media_type) if media_type.startswith("image/") else None
+    media_type = media_type_of(content)
+    size = image_size(content, media_type) if media_type.startswith("image/") else None
     if size is None:
         return None
     suffix = next(end for end, kind in SUFFIXES.items() if kind == media_type)
     return Attachment(
         name=f"{one_line(name)[:40]}-{before + 1}.{suffix}",
         media_type=media_type,
-        sha256=keep(data),
-        size=len(data),
+        sha256=keep(content),
+        size=len(content),
         width=size[0],
         height=size[1],
     )

@@ -275,7 +275,7 @@ class ServerSession:
     async def _list(self) -> None:
         self.stale = False
         assert self._client is not None
-        found: dict[str, OfferedTool] = {}
+        tools: dict[str, OfferedTool] = {}
         schemas: dict[str, Mapping[str, Any]] = {}
         cursor = None
         more = False
@@ -285,22 +285,22 @@ class ServerSession:
                     page = await self._client.list_tools(cursor=cursor, cache_mode="bypass")
                     for tool in page.tools:
                         if not self.server.only or tool.name in self.server.only:
-                            found[tool.name] = read_tool(self.server, tool)
+                            tools[tool.name] = read_tool(self.server, tool)
                         if tool.output_schema is not None:
                             schemas[tool.name] = tool.output_schema
                     cursor = page.next_cursor
-                    more = len(found) > MAX_TOOLS
+                    more = len(tools) > MAX_TOOLS
                     if cursor is None or more:
                         break
         except TimeoutError:
             raise ServerError("it does not list its tools") from None
         except Exception as error:  # noqa: BLE001 - as in `_serve`
             raise ServerError(self._problem() or self._take_lack() or _describe(error)) from None
-        self._tools = tuple(found.values())[:MAX_TOOLS]
+        self._tools = tuple(tools.values())[:MAX_TOOLS]
         self._result_schemas = schemas
         if more:
             name = self.server.name
-            listed = f"{format_count(len(found), 'tool')}{' or more' if cursor is not None else ''}"
+            listed = f"{format_count(len(tools), 'tool')}{' or more' if cursor is not None else ''}"
             self.notices.append(
                 f"{name} lists {listed}; the first {MAX_TOOLS} are used, or those in "
                 f"tools.{name}.only"
@@ -598,12 +598,12 @@ class McpToolBox:
 
     def take_notices(self) -> tuple[str, ...]:
         """Return what the user has not been told yet."""
-        told = tuple(self._notices)
+        notices = tuple(self._notices)
         self._notices = []
         for session in self._sessions.values():
-            told += tuple(session.notices)
+            notices += tuple(session.notices)
             session.notices.clear()
-        return told
+        return notices
 
     async def close(self) -> None:
         sessions = list(self._sessions.values())

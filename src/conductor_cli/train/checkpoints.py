@@ -187,13 +187,13 @@ def _prove(best: Line, before: Line) -> list[str]:
     better = sum(mine > its for mine, its in pairs)
     worse = sum(mine < its for mine, its in pairs)
     p = mcnemar_p(better, worse)
-    said = (
+    message = (
         f"on the {len(pairs)} cases that did not choose it: {after:.3f} right, {start:.3f} before "
         f"training (p {p:.3f})"
     )
     if p < SIGNIFICANT and better > worse:
-        return [said]
-    return [said, "so it is not proved to be better than the untrained model"]
+        return [message]
+    return [message, "so it is not proved to be better than the untrained model"]
 
 
 def _doubt(count: int) -> list[str]:

@@ -348,11 +348,11 @@ class Rollouts:
         )
         if not outcome.valid:
             return outcome
-        told = any(self.tells(exercise, record.step.subtask) for record in trace.steps)
+        tells_answer = any(self.tells(exercise, record.step.subtask) for record in trace.steps)
         reward: float | None = None
         right = 0.0
         if says_something(trace):
-            grade = partial(self._grade, trace, exercise, told=told)
+            grade = partial(self._grade, trace, exercise, told=tells_answer)
             if exercise.slow or self.reward is not None:
                 reward, right = await run_off_loop(grade)
             else:
@@ -367,7 +367,7 @@ class Rollouts:
             steps=len(routes),
             calls=calls,
             routes=routes,
-            told=told,
+            told=tells_answer,
             reward=reward,
             right=right,
         )

@@ -403,7 +403,8 @@ def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
     functions = [tool["function"] for tool in body["tools"]]
     offered = {
         "tools": [
-            {own: each[name] for name, own in names.items() if name in each} for each in functions
+            {own: function[name] for name, own in names.items() if name in function}
+            for function in functions
         ]
     }
     return offered if choice == {"type": "auto"} else offered | {"tool_choice": choice}

@@ -252,16 +252,20 @@ def _calling_parts(message: Mapping[str, Any], *, is_older: bool) -> Iterator[di
         arguments = arguments_object(function["arguments"]) or {}
         about = {"id": call["id"], "name": function["name"], "args": arguments}
         calls.append({"functionCall": about})
-    said = message["content"] or ""
+    spoken_text = message["content"] or ""
     kept = message.get(PROVIDER_DATA, {}).get(KEPT_PARTS, [])
     texts = [part["text"] for part in kept if "functionCall" not in part and "thought" not in part]
-    if kept and "".join(texts) == said and len(calls) == sum("functionCall" in p for p in kept):
+    if (
+        kept
+        and "".join(texts) == spoken_text
+        and len(calls) == sum("functionCall" in p for p in kept)
+    ):
         rest = iter(calls)
         for part in kept:
             yield part | next(rest) if "functionCall" in part else part
         return
-    if said:
-        yield {"text": said}
+    if spoken_text:
+        yield {"text": spoken_text}
     if not is_older:
         calls[0]["thoughtSignature"] = UNCHECKED
     yield from calls
@@ -390,12 +394,12 @@ def usage_as_chat(usage: Mapping[str, Any]) -> dict[str, Any]:
         "cachedContentTokenCount",
         "totalTokenCount",
     )
-    prompt, tool_use, said, thought, cached, total = (
+    prompt, tool_use, answer_tokens, thought, cached, total = (
         token_count(usage.get(name)) for name in names
     )
     return {
         "prompt_tokens": prompt + tool_use,
-        "completion_tokens": said + thought,
+        "completion_tokens": answer_tokens + thought,
         "total_tokens": total,
         "prompt_tokens_details": {"cached_tokens": cached},
         "completion_tokens_details": {"reasoning_tokens": thought},

@@ -179,31 +179,31 @@ class _Translator:
 
     def __call__(self, frame: Frame) -> Frame:
         kind = str(frame.get("type"))
-        place = str(frame.get("output_index"))
+        index = str(frame.get("output_index"))
         piece = frame.get("delta")
         match kind:
             case "response.output_text.delta" | "response.refusal.delta":
-                self._said.add(place)
+                self._said.add(index)
                 if isinstance(piece, str):
-                    self._texts.setdefault(place, []).append(piece)
+                    self._texts.setdefault(index, []).append(piece)
                 return (
                     _delta(refusal=piece)
                     if kind == "response.refusal.delta"
                     else _delta(content=piece)
                 )
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                self._said.add(place)
+                self._said.add(index)
                 return _delta(content=[{"thinking": piece}])
             case "response.function_call_arguments.delta":
-                self._said.add(place)
+                self._said.add(index)
                 return _delta(
-                    tool_calls=[{"index": _number(place), "function": {"arguments": piece}}]
+                    tool_calls=[{"index": _number(index), "function": {"arguments": piece}}]
                 )
             case "response.reasoning_summary_part.added":
                 self._summaries += 1
                 return _delta(content=[{"thinking": "\n\n"}]) if self._summaries > 1 else {}
             case "response.output_item.added" | "response.output_item.done":
-                return self._item(place, frame.get("item"), whole=kind.endswith("done"))
+                return self._item(index, frame.get("item"), whole=kind.endswith("done"))
             case "error":
                 return {"error": {name: frame.get(name) for name in ("code", "message", "param")}}
         if kind in OpenAIResponses.last:
@@ -211,15 +211,15 @@ class _Translator:
         # An answer that is no stream is the response itself.
         return self._end(frame) if frame.get("object") == "response" else {}
 
-    def _item(self, place: str, item: object, *, whole: bool) -> Frame:
+    def _item(self, index: str, item: object, *, whole: bool) -> Frame:
         """Return the beginning of a call; of an item that is whole, what has not been said yet."""
         if not isinstance(item, Mapping):
             return {}
         kind = item.get("type")
-        said = place in self._said
+        is_announced = index in self._said
         # A server may leave the text of a message out in the end.
         last = "".join(text_of(part.get("text") or part.get("refusal")) for part in _content(item))
-        if whole and last and "".join(self._texts.get(place, [last])) != last:
+        if whole and last and "".join(self._texts.get(index, [last])) != last:
             return {
                 "error": {"message": "the pieces of the answer are not what it says in the end"}
             }
@@ -227,17 +227,17 @@ class _Translator:
             if len(self._items) >= _MAX_ITEMS:
                 return {"error": {"message": f"more than {_MAX_ITEMS} items in one response"}}
             self._items.append(dict(item))
-        if kind == "function_call" and (not said or not whole):
+        if kind == "function_call" and (not is_announced or not whole):
             function = {
                 "name": item.get("name"),
                 "arguments": item.get("arguments") if whole else "",
             }
             return _delta(
                 tool_calls=[
-                    {"index": _number(place), "id": item.get("call_id"), "function": function}
+                    {"index": _number(index), "id": item.get("call_id"), "function": function}
                 ]
             )
-        if said or not whole:
+        if is_announced or not whole:
             return {}
         thoughts = tables_in(item.get("summary")) if kind == "reasoning" else []
         thinking = "\n\n".join(text_of(part.get("text")) for part in thoughts)
@@ -305,5 +305,5 @@ def _delta(**delta: object) -> Frame:
     return {"choices": [{"delta": delta}]}
 
 
-def _number(place: str) -> int | None:
-    return int(place) if place.isascii() and place.isdigit() and len(place) < 10 else None
+def _number(index: str) -> int | None:
+    return int(index) if index.isascii() and index.isdigit() and len(index) < 10 else None

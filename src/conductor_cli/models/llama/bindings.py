@@ -85,8 +85,8 @@ def built_wheel_command() -> str:
 
 def is_supported(version: str) -> bool:
     """Return whether this version of llama-cpp-python is one that is tested."""
-    found = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-    return found >= OLDEST and found[: len(BEFORE)] < BEFORE
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    return numbers >= OLDEST and numbers[: len(BEFORE)] < BEFORE
 
 
 def can_use_gpu(lib: Any) -> bool:  # noqa: ANN401 - the module, as `load_bindings` gives it

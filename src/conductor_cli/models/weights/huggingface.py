@@ -87,8 +87,8 @@ def cached_path(repo: str, revision: str, file: str) -> Path | None:
     """
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(repo, file, cache_dir=cache_directory(), revision=revision)
-    return Path(found) if isinstance(found, str) else None
+    cached = try_to_load_from_cache(repo, file, cache_dir=cache_directory(), revision=revision)
+    return Path(cached) if isinstance(cached, str) else None
 
 
 def is_offline() -> bool:

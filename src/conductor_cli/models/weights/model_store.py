@@ -158,19 +158,19 @@ class ModelStore:
             raise ConductorUnusable(
                 f"cannot read {self.directory}: {error.strerror}", hint=hint
             ) from None
-        found: dict[str, Manifest | str] = {}
+        manifests: dict[str, Manifest | str] = {}
         for name in names:
             try:
                 if (manifest := self.find(name)) is not None:
-                    found[name] = manifest
+                    manifests[name] = manifest
                 elif self.unlisted_files(name):
-                    found[name] = (
+                    manifests[name] = (
                         f"{self.directory / name} has no manifest: an import is running, or was "
                         "stopped"
                     )
             except ConductorUnusable as error:
-                found[name] = error.message
-        return found
+                manifests[name] = error.message
+        return manifests
 
     def find(self, name: str) -> Manifest | None:
         """Return the manifest of this name, if there is one.
