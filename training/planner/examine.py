@@ -88,7 +88,7 @@ def read_plan(text: str, context: PlanFormatContext, profile: Profile) -> tuple[
         parsed = [*parser.feed(text), *parser.end()]
     except PlanError:
         return ()
-    return tuple(each.step for each in parsed if isinstance(each, ParsedStep))
+    return tuple(step.step for step in parsed if isinstance(step, ParsedStep))
 
 
 def plan_all(
@@ -110,7 +110,7 @@ def plan_all(
     lines: Iterable[Any] = ()
     if path.exists():
         lines = map(json.loads, path.read_text().splitlines())
-    known: dict[tuple[str, int], str] = {
+    replies: dict[tuple[str, int], str] = {
         (line["pool"], line["number"]): line["text"] for line in lines
     }
     for name, pool in pools(seed).items():
@@ -120,7 +120,7 @@ def plan_all(
             profile, pool, PlanRules(workers=pool.names, steps=steps), mode, constrained=True
         )
         for number, examined in list(enumerate(QUESTIONS))[::every]:
-            text = known.get((name, number))
+            text = replies.get((name, number))
             if text is None:
                 request = planner_request(examined.question, pool, profile, context)
                 text = "".join(chunk.text for chunk in engine.generate(request, CancelToken()))
@@ -162,7 +162,7 @@ def by_card(planned: Planned) -> list[bool]:
 
     A step that judges another one may have the best worker but the author of that.
     """
-    found = list[bool]()
+    results = list[bool]()
     for line, step in zip(planned.text.splitlines(), planned.steps, strict=True):
         tag = line.rpartition(planned.context.bar)[2].rpartition(" ")[0]
         row = sorted(
@@ -175,8 +175,8 @@ def by_card(planned: Planned) -> list[bool]:
         authors = {planned.steps[number - 1].worker for number in step.access}
         judges = any(word in step.subtask.lower() for word in CHECKING)
         others = [worker.name for worker in row if worker.name not in authors]
-        found.append(best or (judges and others[:1] == [step.worker]))
-    return found
+        results.append(best or (judges and others[:1] == [step.worker]))
+    return results
 
 
 def figures(plans: Sequence[Planned]) -> dict[str, Any]:

@@ -135,12 +135,12 @@ def _read_step(line: str, before: Sequence[StepShape]) -> StepShape:
 @cache
 def read_files() -> Mapping[str, tuple[tuple[str, str], ...]]:
     """The names and texts of attached files by their kind."""
-    found = dict[str, list[tuple[str, str]]]()
+    texts = dict[str, list[tuple[str, str]]]()
     for part in ("\n" + (HERE / "files.txt").read_text()).split("\n= ")[1:]:
         head, _, text = part.partition("\n")
         kind, _, name = head.partition(" | ")
-        found.setdefault(kind, []).append((name, text.rstrip()))
-    return {kind: tuple(files) for kind, files in found.items()}
+        texts.setdefault(kind, []).append((name, text.rstrip()))
+    return {kind: tuple(files) for kind, files in texts.items()}
 
 
 # Drawing a question
@@ -344,14 +344,14 @@ def _draw_parts(random: Random, *, held: bool) -> Task:
     count = random.choices((2, 3, 4), weights=(5, 4, 1))[0]
     easy = random.random() < 0.25
     # The slots of all parts are drawn together, so that no two parts have the same value.
-    known = [shape for shape in _singles() if shape.easy == easy]
-    shapes = random.sample(known, count)
+    fitting_shapes = [shape for shape in _singles() if shape.easy == easy]
+    shapes = random.sample(fitting_shapes, count)
     orders = [Slots(random, held).fill(shape.order).rstrip(".") for shape in shapes]
     follows = not easy and count > 2 and random.random() < 0.5
     if follows:
         orders[-1] = Slots(random, held).fill(random.choice(_ON_IT))
-    asked = random.choice(_JOINED[count]).format(*orders)
-    question = Question(text=_decorated(random, asked[:1].upper() + asked[1:], form=False))
+    request = random.choice(_JOINED[count]).format(*orders)
+    question = Question(text=_decorated(random, request[:1].upper() + request[1:], form=False))
     if easy:
         return Task(kind=f"{count} easy parts", question=question, skill=shapes[0].skill)
     steps = [
@@ -421,17 +421,17 @@ def _draw_then(random: Random, *, held: bool) -> Task:
         shape for shape in _singles() if shape.skill in ("code", "sql", "shell", "regex", "devops")
     ]
     skill, words, subtask = random.choice(_THEN)
-    known = code
+    shapes = code
     if skill not in ("docs", "review", "security", "testing"):
-        known = _singles()
-    shape = random.choice([shape for shape in known if not shape.easy])
+        shapes = _singles()
+    shape = random.choice([shape for shape in shapes if not shape.easy])
     slots = Slots(random, held)
     order, words, subtask = (slots.fill(text) for text in (shape.order.rstrip("."), words, subtask))
     order = order[:1].upper() + order[1:]
-    asked = random.choice(("{0}, {1}.", "{0}. {1}", "{0}, {1}", "{0} - {1}")).format(order, words)
+    request = random.choice(("{0}, {1}.", "{0}. {1}", "{0}, {1}", "{0} - {1}")).format(order, words)
     first = StepShape(skill=shape.skill, access=(), subtask=f"{order}.")
     second = StepShape(skill=skill, access=(1,), subtask=subtask, other_than=1)
-    question = Question(text=_decorated(random, asked, form=False))
+    question = Question(text=_decorated(random, request, form=False))
     return Task(kind=f"then {skill}", question=question, skill=shape.skill, steps=(first, second))
 
 

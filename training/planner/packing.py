@@ -72,17 +72,17 @@ def pack(tokenizer: Any, lessons: Sequence[Lesson], *, longest: int) -> Row:
     for number, (lesson, text) in enumerate(zip(lessons, texts, strict=True)):
         if not text.startswith(texts[0][:cut]):
             raise ValueError("lessons of a row have different pools")
-        asked = tokenizer(text[cut:], add_special_tokens=False)["input_ids"]
+        request_tokens = tokenizer(text[cut:], add_special_tokens=False)["input_ids"]
         written = tokenizer(lesson.text, add_special_tokens=False, return_offsets_mapping=True)
         plan = [*written["input_ids"], tokenizer.eos_token_id]
-        if len(shared) + len(asked) > longest:
+        if len(shared) + len(request_tokens) > longest:
             continue
         start = len(tokens)
-        own = [*asked, *plan[:-1]]
+        own = [*request_tokens, *plan[:-1]]
         tokens += own
         positions += range(len(shared), len(shared) + len(own))
         owner += [number] * len(own)
-        first = start + len(asked) - 1
+        first = start + len(request_tokens) - 1
         at += range(first, first + len(plan))
         targets += plan
         weights += token_weights(lesson.text, written["offset_mapping"])

@@ -114,8 +114,8 @@ def _draw_tags(random: Random, *, held: bool) -> tuple[str, ...]:
         return tuple(random.sample(PUBLISHED, random.choice((2, 3, 4, 4))))
     if kind == "basics":
         return BASICS
-    known = [*WORDS["tags"], *WORDS["held_tags"]] if held else WORDS["tags"]
-    return tuple(random.sample(known, random.randint(2, 9)))
+    tags = [*WORDS["tags"], *WORDS["held_tags"]] if held else WORDS["tags"]
+    return tuple(random.sample(tags, random.randint(2, 9)))
 
 
 def _draw_worker(random: Random, name: str, tags: Sequence[str], described: float) -> Worker:

@@ -124,8 +124,8 @@ def row_of(tokenizer: Any, seed: str, *, held: bool = False) -> Row:
 def learn(model: Any, head: Head, optimizer: Any, row: Row) -> float:
     """One step of the optimizer; the weighted mean loss of a token."""
     logits = plan_logits(model, row, head.matrix).float()
-    each = cross_entropy(logits, head.targets(row), reduction="none")
-    loss = (each * row.weights).sum() / row.weights.sum()
+    losses = cross_entropy(logits, head.targets(row), reduction="none")
+    loss = (losses * row.weights).sum() / row.weights.sum()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(trained(model).values(), 1.0)
     optimizer.step()

@@ -98,9 +98,9 @@ def texts() -> Iterator[str]:
 
 def token_of(tokenizer: Tokenizer, special: str) -> int:
     """The number of a special token."""
-    found = tokenizer.token_to_id(special)
-    assert found is not None
-    return found
+    token = tokenizer.token_to_id(special)
+    assert token is not None
+    return token
 
 
 def fingerprint(tokenizer: Tokenizer) -> str:
@@ -155,8 +155,8 @@ class Bank:
 
     async def ask(self, name: str, prompt: str, *, seed: int | None = None) -> Reply:
         """What the file `name` answers; with a seed, by chance and not the likeliest."""
-        found = self._replies.get((name, prompt, seed))
-        if found is None:
+        kept_reply = self._replies.get((name, prompt, seed))
+        if kept_reply is None:
             if name not in self._models:
                 options = LlamaOptions(
                     context=WORKER_CONTEXT, threads=1, gpu_layers=0, refuse_below=0.0
@@ -165,10 +165,10 @@ class Bank:
             temperature = WEAK_TEMPERATURE
             if seed is None:
                 temperature = 0.0
-            found = await reply(self._models[name], prompt, temperature=temperature, seed=seed)
-            found = found._replace(text=clean_answer(found.text))
-            self._replies[name, prompt, seed] = found
-        return found
+            kept_reply = await reply(self._models[name], prompt, temperature=temperature, seed=seed)
+            kept_reply = kept_reply._replace(text=clean_answer(kept_reply.text))
+            self._replies[name, prompt, seed] = kept_reply
+        return kept_reply
 
     async def member(self, strengths: Mapping[str, float], prompt: str, seed: int) -> str:
         """What a member of a pool answers whose skills have these strengths.

@@ -68,7 +68,9 @@ class Examination:
         shapes = defaultdict[str, list[bool]](list)
         for item, is_right in zip(held, right, strict=True):
             shapes[item.problem.shape].append(is_right)
-        note = ", ".join(f"{shape} {share(found):.3f}" for shape, found in sorted(shapes.items()))
+        note = ", ".join(
+            f"{shape} {share(results):.3f}" for shape, results in sorted(shapes.items())
+        )
         unseen = share(await self.planned(colours)) / max(share(await self.best(colours)), 0.001)
         return (
             Row("held-out phrasings", share(right), least=0.80, note=note),

@@ -144,16 +144,16 @@ def course_of(name: str) -> Course:
 
 def near_miss(random: Random, operation: Operation, answer: str) -> str:
     """An answer of the same kind that is not right."""
-    found = answer
-    while found == answer:
+    changed = answer
+    while changed == answer:
         if not answer.isdecimal():
-            found = _wrong_text(random, operation, answer)
+            changed = _wrong_text(random, operation, answer)
         elif random.random() < 0.15:
-            found = answer[::-1]
+            changed = answer[::-1]
         else:
             by = random.choice((-10, -2, -1, -1, 1, 1, 2, 10, random.randint(-30, 30)))
-            found = str(max(int(answer) + by, 0))
-    return found
+            changed = str(max(int(answer) + by, 0))
+    return changed
 
 
 def _wrong_text(random: Random, operation: Operation, answer: str) -> str:
@@ -222,11 +222,11 @@ def check_lesson(random: Random, made: Task) -> tuple[str, str]:
     """
     right = random.random() < 0.5
     wrong = REFUSAL if random.random() < 0.05 else near_miss(random, made.operation, made.answer)
-    asked = seen_steps([(made.subtask, made.answer if right else wrong)], len(made.seen))
+    shown = seen_steps([(made.subtask, made.answer if right else wrong)], len(made.seen))
     lines = lines_of(AROUND["checks"], "then", "known")
     words = "check it" if random.random() < 0.6 else random.choice(expand(random.choice(lines)))
     prompt = render(
-        Question(text=made.subtask), Step(worker="", subtask=words), (*made.seen, *asked)
+        Question(text=made.subtask), Step(worker="", subtask=words), (*made.seen, *shown)
     )
     return prompt, f"{made.answer} {'YES' if right else 'NO'}"
 
@@ -267,11 +267,11 @@ def prompt_of(subtask: str, seen: Sequence[SeenStep]) -> str:
     return render(Question(text=subtask), Step(worker="", subtask=subtask), seen)
 
 
-def seen_steps(told: Sequence[tuple[str, str]], after: int = 0) -> tuple[SeenStep, ...]:
+def seen_steps(pairs: Sequence[tuple[str, str]], after: int = 0) -> tuple[SeenStep, ...]:
     """Subtasks with their answers as steps that a worker sees, numbered behind `after` others."""
     return tuple(
         SeenStep(number=number, worker="", subtask=subtask, answer=answer)
-        for number, (subtask, answer) in enumerate(told, after + 1)
+        for number, (subtask, answer) in enumerate(pairs, after + 1)
     )
 
 
@@ -387,10 +387,10 @@ def _hops() -> tuple[Hop, ...]:
 @cache
 def _by(key: Callable[[str], object]) -> dict[object, list[Hop]]:
     """These steps by a property of their answers."""
-    found: dict[object, list[Hop]] = {}
+    groups: dict[object, list[Hop]] = {}
     for hop in _hops():
-        found.setdefault(key(hop.answer), []).append(hop)
-    return found
+        groups.setdefault(key(hop.answer), []).append(hop)
+    return groups
 
 
 def _earlier(random: Random, value: str) -> Hop:
@@ -447,9 +447,9 @@ def _tries(random: Random, made: Task) -> tuple[SeenStep, ...]:
 
 def _refused(random: Random, course: Course) -> Lesson:
     kinds = (_foreign, _foreign, _foreign, _unknown, _broken, _too_much)
-    while (found := random.choice(kinds)(random, course)) is None:
+    while (refused := random.choice(kinds)(random, course)) is None:
         pass
-    return found
+    return refused
 
 
 def _foreign(random: Random, course: Course) -> Lesson | None:

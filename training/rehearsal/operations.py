@@ -118,12 +118,12 @@ def _on_numbers(
 
     def fitting(*texts: str) -> str | None:
         fits = all(text.isdecimal() and int(text) in values for text in texts)
-        found = None
+        result = None
         if fits:
-            found = does(*map(int, texts))
-        if found is None:
+            result = does(*map(int, texts))
+        if result is None:
             return None
-        return str(found)
+        return str(result)
 
     def starts(random: Random, _: WordDraw) -> Values:
         while True:

@@ -53,11 +53,11 @@ class Phrasing:
 
 
 def _read(lines: str) -> tuple[Phrasing, ...]:
-    found = []
+    phrasings = []
     for line in filter(None, map(str.strip, lines.splitlines())):
         mark, _, text = line.partition(" ")
-        found.append(Phrasing(_FORMS[mark.removeprefix("!")], text, held=mark.startswith("!")))
-    return tuple(found)
+        phrasings.append(Phrasing(_FORMS[mark.removeprefix("!")], text, held=mark.startswith("!")))
+    return tuple(phrasings)
 
 
 @cache

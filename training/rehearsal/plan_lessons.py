@@ -64,10 +64,10 @@ def made_up_word(random: Random) -> str:
 def skill_named(random: Random) -> tuple[str, str]:
     """A word as a step says it, and the name of the skill: the same, or with another ending."""
     word = made_up_word(random)
-    said = word + random.choice(_ENDINGS)
+    words = word + random.choice(_ENDINGS)
     named = word + random.choice(_ENDINGS)
     if random.random() < 0.5:
-        return (said, named)
+        return (words, named)
     return (word, named)
 
 
@@ -84,8 +84,8 @@ def stem(word: str) -> str:
 
 def named_in(subtask: str, skills: list[str]) -> list[str]:
     """The skills that a subtask names."""
-    said = {stem(word) for word in subtask.split() if word.islower()}
-    return [skill for skill in skills if stem(skill) in said]
+    stems = {stem(word) for word in subtask.split() if word.islower()}
+    return [skill for skill in skills if stem(skill) in stems]
 
 
 GARBLED: Final = 0.75  # the share of clauses in which words are changed
@@ -107,29 +107,29 @@ class Clauses:
         """Where subtask `at` has small words that can be found in the question without doubt."""
         words = self.subtasks[at]
         return [
-            place
-            for place, word in enumerate(words)
-            if word.islower() and self._spot(at, place) is not None
+            index
+            for index, word in enumerate(words)
+            if word.islower() and self._spot(at, index) is not None
         ]
 
-    def exchange(self, at: int, place: int, new: Sequence[str]) -> None:
+    def exchange(self, at: int, index: int, new: Sequence[str]) -> None:
         """Put `new` in the place of a word of subtask `at`, here and in the question."""
-        spot = self._spot(at, place)
+        spot = self._spot(at, index)
         if spot is not None:
             self.asked[spot : spot + 1] = new
-            self.subtasks[at][place : place + 1] = new
+            self.subtasks[at][index : index + 1] = new
 
-    def _spot(self, at: int, place: int) -> int | None:
+    def _spot(self, at: int, index: int) -> int | None:
         """The same word in the question.
 
         The only such word, or the only one with the same neighbour.
         """
         words = self.subtasks[at]
         for low, high in (
-            (place, place + 1),
-            (place - 1, place + 1),
-            (place, place + 2),
-            (place - 1, place + 2),
+            (index, index + 1),
+            (index - 1, index + 1),
+            (index, index + 2),
+            (index - 1, index + 2),
         ):
             if low < 0 or high > len(words):
                 continue
@@ -139,12 +139,12 @@ class Clauses:
                 == 1
                 == sum(_count(other, clause) for other in self.subtasks)
             ):
-                found = (
+                spots = (
                     at
                     for at in range(len(self.asked))
                     if self.asked[at : at + len(clause)] == clause
                 )
-                return next(found) + place - low
+                return next(spots) + index - low
         return None
 
 
@@ -154,19 +154,19 @@ def name_skill(random: Random, text: Clauses, at: int, skill: Skill) -> str:
     Returns that skill; empty if it cannot be.
     """
     keywords = KEYWORDS.get(skill, ())
-    telling = [place for place in text.spots(at) if text.subtasks[at][place] in keywords]
+    telling = [index for index in text.spots(at) if text.subtasks[at][index] in keywords]
     left = [
         word
-        for place, word in enumerate(text.subtasks[at])
-        if word in keywords and place not in telling
+        for index, word in enumerate(text.subtasks[at])
+        if word in keywords and index not in telling
     ]
     if not telling or left:
         return ""
-    said, named = skill_named(random)
+    wording, named = skill_named(random)
     chosen = random.choice(telling)
-    for place in sorted(telling, reverse=True):
-        text.exchange(at, place, [said if place == chosen else _word(random)])
-    if said in text.subtasks[at] and said in text.asked:
+    for index in sorted(telling, reverse=True):
+        text.exchange(at, index, [wording if index == chosen else _word(random)])
+    if wording in text.subtasks[at] and wording in text.asked:
         return named
     return ""
 
@@ -174,24 +174,24 @@ def name_skill(random: Random, text: Clauses, at: int, skill: Skill) -> str:
 def garble(random: Random, text: Clauses, at: int) -> None:
     """Change some words of subtask `at`: another one, one more, or one less."""
     for _ in range(random.choice((1, 1, 2, 3, 4))):
-        able = [place for place in text.spots(at) if text.subtasks[at][place] not in _HOLDING]
+        able = [index for index in text.spots(at) if text.subtasks[at][index] not in _HOLDING]
         if not able:
             return
-        place = random.choice(able)
-        word = text.subtasks[at][place]
+        index = random.choice(able)
+        word = text.subtasks[at][index]
         kind = random.random()
         if kind < 0.45:
-            text.exchange(at, place, [_word(random)])
+            text.exchange(at, index, [_word(random)])
         elif kind < 0.85 or len(able) < 3:
             more = _run(random)
-            last = place == len(text.subtasks[at]) - 1
+            last = index == len(text.subtasks[at]) - 1
             text.exchange(
                 at,
-                place,
-                [*more, word] if last or (place and random.random() < 0.5) else [word, *more],
+                index,
+                [*more, word] if last or (index and random.random() < 0.5) else [word, *more],
             )
         else:
-            text.exchange(at, place, [])
+            text.exchange(at, index, [])
 
 
 def obscure(random: Random, text: Clauses, at: int, kept: str) -> None:
@@ -199,10 +199,10 @@ def obscure(random: Random, text: Clauses, at: int, kept: str) -> None:
 
     `kept` is the word for the skill.
     """
-    for place in text.spots(at):
-        word = text.subtasks[at][place]
+    for index in text.spots(at):
+        word = text.subtasks[at][index]
         if word not in _HOLDING and stem(word) != stem(kept):
-            text.exchange(at, place, [_word(random)])
+            text.exchange(at, index, [_word(random)])
 
 
 def _run(random: Random) -> list[str]:

@@ -121,10 +121,10 @@ class DrawnPools(Rollouts):
 
     async def outcome(self, trace: Trace, exercise: Exercise) -> PlanOutcome:
         assert isinstance(exercise, RehearsalExercise)
-        found = await super().outcome(trace, exercise)
-        if found.right and self.demands_checks and _lacks_check(trace, exercise):
-            found = replace(found, reward=self.format_bonus, right=0.0)
-        return found
+        result = await super().outcome(trace, exercise)
+        if result.right and self.demands_checks and _lacks_check(trace, exercise):
+            result = replace(result, reward=self.format_bonus, right=0.0)
+        return result
 
 
 def _lacks_check(trace: Trace, exercise: RehearsalExercise) -> bool:

@@ -144,15 +144,15 @@ def sentence(random: Random, root: Node, which: PhrasingSet, *, check: bool) -> 
     for _ in range(_TRIES):
         try:
             if (len(spine) > 1 or len(root.children) > 1) and random.random() < 0.5:
-                found = _in_a_row(random, spine, which)
+                drawn = _in_a_row(random, spine, which)
             else:
-                found = _as_one(random, root, which)
+                drawn = _as_one(random, root, which)
         except NoPhrasingError:
             continue
         if check:
             joint = random.choice((", and ", ", then ", " and ", " and then ", ". "))
-            return found._replace(text=found.text + joint + _line(random, "checks", "then", which))
-        return found
+            return drawn._replace(text=drawn.text + joint + _line(random, "checks", "then", which))
+        return drawn
     return None
 
 
@@ -242,7 +242,7 @@ def _choose(
     wanted = 1
     if which == "loose":
         wanted = random.choice((1, 3, 6))
-    found = list[str]()
+    chosen = list[str]()
     for line in random.sample(lines, len(lines)):
         able = [
             text
@@ -251,11 +251,11 @@ def _choose(
             and (not closed or _closed(text, node, which))
         ]
         if able:
-            found.append(random.choice(able))
-        if len(found) == wanted:
-            return min(found, key=len)
-    if found:
-        return min(found, key=len)
+            chosen.append(random.choice(able))
+        if len(chosen) == wanted:
+            return min(chosen, key=len)
+    if chosen:
+        return min(chosen, key=len)
     raise NoPhrasingError
 
 

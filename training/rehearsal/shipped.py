@@ -92,9 +92,9 @@ def operations() -> dict[str, Any]:
 
 def telling_words() -> list[str]:
     """The words that no plan may lose: those of phrasings that do not also stand around them."""
-    asked = set().union(*(_words(text) for text in WAYS.values()))
+    instruction_words = set().union(*(_words(text) for text in WAYS.values()))
     around = _words("\n".join([*AROUND.values(), *JOINTS, *MACROS.values(), TYPED]))
-    return sorted((asked - around) | TELLING)
+    return sorted((instruction_words - around) | TELLING)
 
 
 def _described(operation: Operation, telling: frozenset[str]) -> dict[str, Any]:

@@ -133,8 +133,8 @@ def loss_of(model: Any, tokens: Any, targets: Any) -> Any:
     What is padded stands on the right, where no answer looks.
     """
     hidden = model.model(input_ids=tokens).last_hidden_state
-    asked = targets >= 0
-    return torch.nn.functional.cross_entropy(model.lm_head(hidden[asked]), targets[asked])
+    is_target = targets >= 0
+    return torch.nn.functional.cross_entropy(model.lm_head(hidden[is_target]), targets[is_target])
 
 
 LAYER_ORDER: Final = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
@@ -228,7 +228,8 @@ def loaded(path: Path, course: Course) -> Any:
         tensors = {tensor.name: tensor.data for tensor in GGUFReader(path).tensors}
         model = new_model(course, len(tensors["token_embd.weight"]))
         weights = {
-            name: torch.tensor(tensors[known]).float() for name, known in _gguf_names(model).items()
+            name: torch.tensor(tensors[gguf_name]).float()
+            for name, gguf_name in _gguf_names(model).items()
         }
         model.load_state_dict({**weights, "lm_head.weight": weights["model.embed_tokens.weight"]})
     except (OSError, ValueError, KeyError, IndexError, RuntimeError) as error:

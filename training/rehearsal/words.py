@@ -9,13 +9,13 @@ from typing import Final
 
 def sections(path: Path) -> dict[str, str]:
     """The lines of a file by the names in brackets above them."""
-    found: dict[str, list[str]] = {}
+    lines_by_section: dict[str, list[str]] = {}
     for line in map(str.strip, path.read_text(encoding="utf-8").splitlines()):
         if re.fullmatch(r"\[\w+\]", line):
-            found[line[1:-1]] = []
+            lines_by_section[line[1:-1]] = []
         elif line and not line.startswith("#"):
-            found[next(reversed(found))].append(line)
-    return {name: "\n".join(lines) for name, lines in found.items()}
+            lines_by_section[next(reversed(lines_by_section))].append(line)
+    return {name: "\n".join(lines) for name, lines in lines_by_section.items()}
 
 
 def pairs(text: str) -> dict[str, str]:

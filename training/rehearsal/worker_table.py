@@ -118,7 +118,7 @@ async def strengths(directory: Path, *, count: int, seed: int) -> dict[str, dict
 
 
 async def _skills(bank: Bank, count: int, seed: int, split: Split = "test") -> list[Row]:
-    found = []
+    skills = []
     for skill in ALL_SKILLS:
         problems = draw_problems(
             count, seed, split=split, skills=ALL_SKILLS, needs=skill, checked=0.0
@@ -131,8 +131,8 @@ async def _skills(bank: Bank, count: int, seed: int, split: Split = "test") -> l
         )
         wrong = ", ".join(f"{op} {number}" for op, number in missed.most_common(4))
         note = f"refused {share([answer == REFUSAL for answer in answers]):.3f}; wrong: {wrong}"
-        found.append(Row(f"{skill} at its own steps", share(right), least=0.95, note=note))
-    return found
+        skills.append(Row(f"{skill} at its own steps", share(right), least=0.95, note=note))
+    return skills
 
 
 async def _foreign(bank: Bank, count: int, seed: int) -> Row:

@@ -151,18 +151,20 @@ def draw_problems(
             phrasings = "held"
         settings = ProblemSettings(**{"phrasings": phrasings, **changes})  # type: ignore[arg-type]
     random = Random(f"{settings.split} {settings.phrasings} {seed}")
-    found: dict[str, Problem] = {}
+    problems: dict[str, Problem] = {}
     repeats = 0
-    while len(found) < count:
-        problem = draw_problem(random, settings, id=f"{settings.split}-{seed}-{len(found) + 1:04}")
+    while len(problems) < count:
+        problem = draw_problem(
+            random, settings, id=f"{settings.split}-{seed}-{len(problems) + 1:04}"
+        )
         repeats = (
             repeats + 1
-            if found.setdefault(normalize(problem.question), problem) is not problem
+            if problems.setdefault(normalize(problem.question), problem) is not problem
             else 0
         )
         if repeats == MAX_REPEATS:
             raise ValueError(f"there are no {count} different problems of this kind")
-    return tuple(found.values())
+    return tuple(problems.values())
 
 
 # The field's name

@@ -169,12 +169,12 @@ def sampled(training: Training, count: int) -> list[tuple[Task, list[list[int]],
     generator = torch.Generator().manual_seed(random.getrandbits(62))
     plans = sample(training.model, training.planner, prompts, GROUP, generator)
     luck = [random.getrandbits(40) for _ in range(LUCK)]
-    found = []
+    samples = []
     for number, task in enumerate(tasks):
         own = plans[GROUP * number : GROUP * (number + 1)]
         earned = {plan: reward(training.planner, task, plan, luck) for plan in set(map(tuple, own))}
-        found.append((task, own, [earned[tuple(plan)] for plan in own]))
-    return found
+        samples.append((task, own, [earned[tuple(plan)] for plan in own]))
+    return samples
 
 
 def reward(planner: Planner, task: Task, tokens: Sequence[int], luck: Sequence[int]) -> float:
@@ -248,7 +248,9 @@ def grpo(training: Training, course: Course) -> dict[str, float]:
         # Equal plans of a group earned the same and have the same gradient: they are read once and
         # count as often.
         counts = [Counter(tuple(plan) for plan in own) for own in plans]
-        logits, tokens, mask = plan_logits(training.model, prompts, [list(each) for each in counts])
+        logits, tokens, mask = plan_logits(
+            training.model, prompts, [list(sequence) for sequence in counts]
+        )
         earned = [
             {tuple(plan): gain for plan, gain in zip(own, row, strict=True)}
             for own, row in zip(plans, better.tolist(), strict=True)
@@ -282,26 +284,26 @@ def examine(model: Any, planner: Planner, tasks: Sequence[Task], seed: int) -> l
         plans |= zip(
             part, sample(model, planner, [prompts[number] for number in part], 1), strict=True
         )
-    found = []
+    rows = []
     for number, task in enumerate(tasks):
         tokens = plans[number]
         plan = planner.read(tokens, task)
         luck = [1000 * seed + LUCK * number + draw for draw in range(LUCK)]
-        asked = [(understand(step.subtask), step.access) for step in plan.steps] if plan else []
+        steps = [(understand(step.subtask), step.access) for step in plan.steps] if plan else []
         wanted = [(understand(step.subtask), step.access) for step in task.case.steps]
         marks = [task.pool[step.worker].about == MARK for step in plan.steps] if plan else []
-        found.append(
+        rows.append(
             {
                 "shape": task.shape,
                 "right": share_right(plan, task, luck) if plan else 0.0,
                 "valid": plan is not None,
-                "right_steps": asked == wanted,
+                "right_steps": steps == wanted,
                 "marked": sum(marks),
                 "steps": len(marks),
                 "text": planner.text(tokens),
             }
         )
-    return found
+    return rows
 
 
 def questions(split: Any, count: int, *, held_out: bool = False) -> list[Task]:
@@ -312,15 +314,15 @@ def questions(split: Any, count: int, *, held_out: bool = False) -> list[Task]:
 
 def validate(training: Training, count: int) -> None:
     """Measure by `count` questions, and keep the weights if they are the best so far."""
-    found = examine(training.model, training.planner, questions("validation", count), 0)
-    right = mean([each["right"] for each in found])
+    rows = examine(training.model, training.planner, questions("validation", count), 0)
+    right = mean([row["right"] for row in rows])
     shapes = {
-        shape: [each["right"] for each in found if each["shape"] == shape]
-        for shape in {e["shape"] for e in found}
+        shape: [row["right"] for row in rows if row["shape"] == shape]
+        for shape in {e["shape"] for e in rows}
     }
     by_shape = {shape: round(mean(own), 3) for shape, own in sorted(shapes.items())}
-    marked = sum(each["marked"] for each in found) / max(1, sum(each["steps"] for each in found))
-    steps = mean([each["right_steps"] for each in found])
+    marked = sum(row["marked"] for row in rows) / max(1, sum(row["steps"] for row in rows))
+    steps = mean([row["right_steps"] for row in rows])
     training.log.append(
         {
             "validation": right,
@@ -337,7 +339,7 @@ def validate(training: Training, count: int) -> None:
     if right > training.best:
         training.best = right
         training.best_weights = {
-            name: each.detach().clone() for name, each in trained(training.model).items()
+            name: row.detach().clone() for name, row in trained(training.model).items()
         }
 
 
@@ -394,8 +396,8 @@ def train(
         training.used += time.process_time() - at
         training.log.append({"step": training.step, "used": round(training.used, 1), **figures})
         if training.step % 50 == 0:
-            told = ", ".join(f"{name} {value:.3f}" for name, value in figures.items())
-            print_line(f"step {training.step}, {training.used:.0f} s: {told}")
+            shown = ", ".join(f"{name} {value:.3f}" for name, value in figures.items())
+            print_line(f"step {training.step}, {training.used:.0f} s: {shown}")
         ended = time.monotonic() - began > 60 * minutes
         if ended or time.monotonic() - kept > KEEP_SECONDS:
             store(training, state)
@@ -503,18 +505,20 @@ def main() -> int:
         "test": questions("test", given.questions[1]),
         HELD_OUT: questions("test", given.questions[0], held_out=True),
     }
-    found = {place: examine(done.model, planner, own, 1) for place, own in tasks.items()}
+    rows_by_task = {
+        task_name: examine(done.model, planner, own, 1) for task_name, own in tasks.items()
+    }
     figures = {
         "arm": given.arm,
         "seed": given.seed,
         "steps": done.step,
         "seconds": done.used,
         "log": done.log,
-        **found,
+        **rows_by_task,
     }
     write_atomically(given.out / f"{name}.json", json.dumps(figures))
     print_line(
-        f"{name}: {mean([each['right'] for each in found['test']]):.3f} right, "
+        f"{name}: {mean([row['right'] for row in rows_by_task['test']]):.3f} right, "
         f"{time.monotonic() - began:.0f} s"
     )
     return DONE

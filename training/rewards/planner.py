@@ -65,7 +65,9 @@ def render(question: Question, pool: Pool, context: PlanFormatContext) -> str:
 def label_of(context: PlanFormatContext, name: str, subject: str) -> str:
     """The label of a worker for a subject: `historyB`."""
     return next(
-        label for label, known in context.labels.items() if known == name and label[:-1] == subject
+        label
+        for label, worker_name in context.labels.items()
+        if worker_name == name and label[:-1] == subject
     )
 
 
@@ -88,7 +90,7 @@ def read_plan(text: str, task: Task, profile: Profile) -> Plan | None:
         parsed = [*parser.feed(text), *parser.end()]
     except PlanError:
         return None
-    return Plan(steps=tuple(each.step for each in parsed if isinstance(each, ParsedStep)))
+    return Plan(steps=tuple(step.step for step in parsed if isinstance(step, ParsedStep)))
 
 
 def write_plan(plan: Plan, task: Task) -> str:
@@ -215,9 +217,9 @@ class SmallPlanner(Planner):
         self._numbers = {word: number for number, word in enumerate(self._words)}
 
     def encode(self, text: str) -> list[int]:
-        found = split(text)
-        marked = (before == MARK for before in ("", *found))
-        pairs = zip(found, marked, strict=False)
+        pieces = split(text)
+        marked = (before == MARK for before in ("", *pieces))
+        pairs = zip(pieces, marked, strict=False)
         return [
             self._numbers[word] + len(self._words) * after for word, after in pairs if word != MARK
         ]

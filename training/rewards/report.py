@@ -86,9 +86,9 @@ def interval(values: Sequence[Sequence[float]]) -> tuple[float, float, float]:
 
 def measured(figures: Figures, name: str) -> list[list[float]]:
     """One of the measures, by seed and question."""
-    place, measure = MEASURES[name]
-    found = [[measure(row) for row in seed[place]] for seed in figures.values()]
-    return [[value for value in seed if value is not None] for seed in found]
+    part, measure = MEASURES[name]
+    values = [[measure(row) for row in seed[part]] for seed in figures.values()]
+    return [[value for value in seed if value is not None] for seed in values]
 
 
 def cell(values: Sequence[Sequence[float]]) -> str:
@@ -106,36 +106,38 @@ def cell(values: Sequence[Sequence[float]]) -> str:
     return f"{mean:.3f} ({low:.3f} to {high:.3f}); {own}"
 
 
-def lines(found: Mapping[str, Figures]) -> Iterator[str]:
+def lines(figures_by_arm: Mapping[str, Figures]) -> Iterator[str]:
     """The table in Markdown, the paired gains of GRPO, and the verdict."""
     yield (
-        f"| mean and interval; training seeds {', '.join(map(str, found['grpo']))} | "
-        f"{' | '.join(found)} |"
+        f"| mean and interval; training seeds {', '.join(map(str, figures_by_arm['grpo']))} | "
+        f"{' | '.join(figures_by_arm)} |"
     )
-    yield "|---" * (len(found) + 1) + "|"
+    yield "|---" * (len(figures_by_arm) + 1) + "|"
     for name in MEASURES:
-        cells = " | ".join(cell(measured(figures, name)) for figures in found.values())
+        cells = " | ".join(cell(measured(figures, name)) for figures in figures_by_arm.values())
         yield f"| {name} | {cells} |"
     for name in ("steps", "seconds"):
         own = [
             ", ".join(f"{seed[name]:.0f}" for seed in figures.values())
-            for figures in found.values()
+            for figures in figures_by_arm.values()
         ]
         yield f"| {name} | {' | '.join(own)} |"
     yield ""
-    gains = {arm: gains_over(found, arm) for arm in found if arm != "grpo"}
+    gains = {arm: gains_over(figures_by_arm, arm) for arm in figures_by_arm if arm != "grpo"}
     for arm, gain in gains.items():
         yield f"- grpo above {arm}: {cell(gain)}"
     wins = {arm: interval(gains[arm]) for arm in ("supervised", "best-of-8")}
     met = all(mean >= GAIN and low > 0 for mean, low, _ in wins.values())
-    new, old = (np.mean(measured(found[arm], "right steps in chains")) for arm in ("grpo", "start"))
+    new, old = (
+        np.mean(measured(figures_by_arm[arm], "right steps in chains")) for arm in ("grpo", "start")
+    )
     yield (
         f"- verdict: {'met' if met and new >= old else 'MISSED'}; right steps in chains "
         f"{new:.3f}, start {old:.3f}"
     )
 
 
-def gains_over(found: Mapping[str, Figures], arm: str) -> list[list[float]]:
+def gains_over(figures: Mapping[str, Figures], arm: str) -> list[list[float]]:
     """How much more often GRPO is right than an arm, by seed and question."""
-    pairs = zip(measured(found["grpo"], "right"), measured(found[arm], "right"), strict=True)
+    pairs = zip(measured(figures["grpo"], "right"), measured(figures[arm], "right"), strict=True)
     return [[new - old for new, old in zip(*pair, strict=True)] for pair in pairs]

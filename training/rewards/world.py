@@ -76,14 +76,14 @@ class Operation:
 
 
 def _fact(name: str, subject: str, gives: Literal["N", "W"], *nouns: str) -> Operation:
-    told = f"find {nouns[0]}"
+    subtask = f"find {nouns[0]}"
     table = FACTS[name]
     return Operation(
         name=name,
         subject=subject,
         takes="",
         gives=gives,
-        told=told,
+        told=subtask,
         nouns=nouns,
         does=lambda x: table[x],
     )
@@ -331,7 +331,9 @@ def _draw_question(random: Random, shape: str) -> tuple[str, str, tuple[GoldStep
         last = ""
         if len(values) == 1:
             last = operation.subject
-        operation = random.choice([each for each in TAKING[takes] if each.subject != last])
+        operation = random.choice(
+            [candidate for candidate in TAKING[takes] if candidate.subject != last]
+        )
         x = ""
         if "{x}" in operation.told:
             x = str(random.choice(NUMBERS))
@@ -343,9 +345,9 @@ def _draw_question(random: Random, shape: str) -> tuple[str, str, tuple[GoldStep
         )
         if len(values[0]) > MAX_LETTERS or (values[0].isdecimal() and int(values[0]) > MAX_NUMBER):
             return "", "", ()
-    told = [step.subtask for step in steps if step.access]
-    if told and random.random() < 0.5:
-        return random.choice(IN_A_ROW).format(begun, " , ".join(told)), values[0], tuple(steps)
+    subtasks = [step.subtask for step in steps if step.access]
+    if subtasks and random.random() < 0.5:
+        return random.choice(IN_A_ROW).format(begun, " , ".join(subtasks)), values[0], tuple(steps)
     return random.choice(FRAMES).format(phrases[0]), values[0], tuple(steps)
 
 
@@ -428,8 +430,8 @@ def understand(subtask: str) -> tuple[Operation, str] | None:
     None if it asks for none or for more.
     """
     for pattern, operation in PATTERNS:
-        if found := pattern.fullmatch(subtask.strip()):
-            return operation, found.groupdict().get("x") or ""
+        if match := pattern.fullmatch(subtask.strip()):
+            return operation, match.groupdict().get("x") or ""
     return None
 
 

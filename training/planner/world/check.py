@@ -33,13 +33,13 @@ def remembered(program: Program) -> Program:
 
     It has no chance in it.
     """
-    known = dict[tuple[str, tuple[tuple[int, str], ...]], str]()
+    replies = dict[tuple[str, tuple[tuple[int, str], ...]], str]()
 
     def run(subtask: str, seen: Seen) -> str:
         key = (subtask, tuple(seen.items()))
-        if key not in known:
-            known[key] = program(subtask, seen)
-        return known[key]
+        if key not in replies:
+            replies[key] = program(subtask, seen)
+        return replies[key]
 
     return run
 

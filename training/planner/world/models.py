@@ -80,8 +80,13 @@ def ask_for_program(
     """What the program prints that a model writes for a step."""
     messages = _messages(worker, question, step, subtasks, seen)
     last = messages[-1]
-    asked = (*messages[:-1], Message(role="user", content=f"{last.content}\n\n{PROGRAM_RULE}"))
-    written = cache.answer(Request(messages=asked, max_tokens=PROGRAM_TOKENS, temperature=0.0))
+    conversation = (
+        *messages[:-1],
+        Message(role="user", content=f"{last.content}\n\n{PROGRAM_RULE}"),
+    )
+    written = cache.answer(
+        Request(messages=conversation, max_tokens=PROGRAM_TOKENS, temperature=0.0)
+    )
     return run_program(find_program_text(written))
 
 

@@ -71,9 +71,9 @@ _SELECT: Final = re.compile(r"\bselect\b.*", re.IGNORECASE | re.DOTALL)
 
 def value_of(answer: str) -> str:
     """The number of an answer as a literal of Python; its text as one if it has none."""
-    found = _NUMBER.search(answer)
-    if found:
-        return found[0].replace(",", "")
+    match = _NUMBER.search(answer)
+    if match:
+        return match[0].replace(",", "")
     return repr(answer.strip())
 
 
@@ -194,10 +194,10 @@ def sqlite_worker(file: Path) -> Program:
     """A worker that runs the SELECT of its subtask on a file, which it cannot change."""
 
     def run(subtask: str, seen: Seen) -> str:
-        found = _SELECT.search(subtask.replace("`", " "))
-        if found is None:
+        match = _SELECT.search(subtask.replace("`", " "))
+        if match is None:
             return "error: there is no SELECT"
-        query = found[0].strip().rstrip(".;")
+        query = match[0].strip().rstrip(".;")
         values = {
             f"a{number}": ast.literal_eval(value_of(answer)) for number, answer in seen.items()
         }

@@ -162,8 +162,8 @@ def compose(random: Random, countries: Sequence[str], cities: Sequence[str]) -> 
     """A question of two to four operations."""
     composer = Composer(random, countries, cities)
     if random.random() < 0.2:
-        asked, _ = composer.letters()
-        return _composed(composer, asked, 0)
+        question_text, _ = composer.letters()
+        return _composed(composer, question_text, 0)
     name, kind, words, subtask, digits = random.choice(_JOINS)
     composer.shape.append(name)
     parts = [

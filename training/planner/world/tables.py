@@ -73,8 +73,8 @@ def get_tables(directory: Path) -> dict[str, Path]:
     files = {name: directory / f"{name}.sqlite" for name in RELEASES}
     for name, release in RELEASES.items():
         if not files[name].exists():
-            with tempfile.TemporaryDirectory(dir=directory, prefix=".") as place:
-                _write_tables(_download(release, Path(place)), release, files[name])
+            with tempfile.TemporaryDirectory(dir=directory, prefix=".") as directory_name:
+                _write_tables(_download(release, Path(directory_name)), release, files[name])
     return files
 
 
