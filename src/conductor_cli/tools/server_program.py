@@ -22,8 +22,10 @@ from conductor_cli.programs.guarded_program import GuardedProgram, can_run_progr
 from conductor_cli.programs.network_environment import network_environment
 
 if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from httpx2 import AsyncByteStream
     from mcp.client._transport import TransportStreams
+    from mcp.shared.message import SessionMessage
 
 
 MAX_MESSAGE: Final = 16 << 20  # Bytes of one message. A program that sends a longer one is ended
@@ -58,9 +60,31 @@ class ServerProgram:
         Raises `OSError` where it cannot be started.
         """
         import anyio
-        from mcp.client.stdio import get_default_environment
         from mcp.shared.message import SessionMessage
-        from mcp.types import jsonrpc_message_adapter
+
+        program = await self._start()
+        process = program.process
+        to_session, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write_stream, from_session = anyio.create_memory_object_stream[SessionMessage](0)
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._read_messages, program, to_session)
+                group.start_soon(_write_messages, process, from_session)
+                try:
+                    yield read_stream, write_stream
+                finally:
+                    self._is_being_ended = True
+                    with anyio.CancelScope(shield=True):
+                        await _end(program)
+                    group.cancel_scope.cancel()
+        finally:
+            program.stop()  # once more, where a second cancellation broke off what ends it
+            _close_pipes(process)
+            for stream in (to_session, read_stream, write_stream, from_session):
+                stream.close()
+
+    async def _start(self) -> GuardedProgram:
+        from mcp.client.stdio import get_default_environment
 
         if not can_run_programs():
             raise OSError(0, "programs run on Linux and macOS; on Windows use WSL")
@@ -69,72 +93,30 @@ class ServerProgram:
             **network_environment(os.environ),
             **self._env,
         }
-        program = await GuardedProgram.start(self._command, environ=environ, limit=MAX_MESSAGE)
-        process = program.process
-        to_session, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        write_stream, from_session = anyio.create_memory_object_stream[SessionMessage](0)
+        return await GuardedProgram.start(self._command, environ=environ, limit=MAX_MESSAGE)
 
-        async def read() -> None:
-            assert process.stdout is not None
-            garbage = 0
-            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-                async with to_session:
-                    while line := await self._next_line(program, process.stdout):
-                        message: SessionMessage | Exception
-                        try:
-                            message = SessionMessage(
-                                jsonrpc_message_adapter.validate_json(line, by_name=False)
-                            )
-                        except (ValueError, RecursionError) as error:
-                            message = error
-                        garbage += isinstance(message, Exception)
-                        if garbage > MAX_GARBAGE:
-                            self.problem = (
-                                f"it wrote {format_count(garbage, 'line')} that are no message"
-                            )
-                            return
-                        await to_session.send(message)
+    async def _read_messages(
+        self,
+        program: GuardedProgram,
+        to_session: MemoryObjectSendStream[SessionMessage | Exception],
+    ) -> None:
+        """Send each message to the session, until the program ends or writes too much else."""
+        import anyio
 
-        async def write() -> None:
-            assert process.stdin is not None
-            async with from_session:
-                async for message in from_session:
-                    text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                    try:
-                        process.stdin.write(text.encode() + b"\n")
-                        await process.stdin.drain()
-                    except (OSError, RuntimeError):  # RuntimeError: the pipe is closed
+        stdout = program.process.stdout
+        assert stdout is not None
+        garbage = 0
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            async with to_session:
+                while line := await self._next_line(program, stdout):
+                    message = _read_message(line)
+                    if isinstance(message, Exception):
+                        garbage += 1
+                    if garbage > MAX_GARBAGE:
+                        lines = format_count(garbage, "line")
+                        self.problem = f"it wrote {lines} that are no message"
                         return
-
-        try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(read)
-                group.start_soon(write)
-                try:
-                    yield read_stream, write_stream
-                finally:
-                    self._is_being_ended = True
-                    # It and all that it has started end: first by the end of its input, then by its
-                    # guard.
-                    with anyio.CancelScope(shield=True):
-                        if process.stdin is not None:
-                            with suppress(OSError, RuntimeError):
-                                process.stdin.close()
-                        if not await _ended(process, GRACE):
-                            program.stop()
-                            await _ended(process, KILLED)
-                        await program.close()
-                    group.cancel_scope.cancel()
-        finally:
-            program.stop()  # once more, where a second cancellation broke off what ends it
-            # Our ends of the pipes, also of those that something which left the group holds open.
-            # No public name reaches the transport; the SDK does the same.
-            pipes = getattr(process, "_transport", None)
-            with suppress(PermissionError):
-                if pipes is not None:
-                    pipes.close()
-            for stream in (to_session, read_stream, write_stream, from_session):
-                stream.close()
+                    await to_session.send(message)
 
     async def _next_line(self, program: GuardedProgram, stdout: asyncio.StreamReader) -> bytes:
         """Return the next line; empty at the end, or where the program is not read any further."""
@@ -164,6 +146,55 @@ class ServerProgram:
         if ending.signal is not None:
             return f"it has ended by signal {ending.signal}"
         return f"it has ended with exit code {ending.code}" if ending.code else "it has ended"
+
+
+def _read_message(line: bytes) -> SessionMessage | Exception:
+    """Return the message of a line, or what is wrong with it."""
+    from mcp.shared.message import SessionMessage
+    from mcp.types import jsonrpc_message_adapter
+
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except (ValueError, RecursionError) as error:
+        return error
+
+
+async def _write_messages(
+    process: Process, from_session: MemoryObjectReceiveStream[SessionMessage]
+) -> None:
+    """Write each message of the session as a line, until the program's input is closed."""
+    assert process.stdin is not None
+    async with from_session:
+        async for message in from_session:
+            text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            try:
+                process.stdin.write(text.encode() + b"\n")
+                await process.stdin.drain()
+            except (OSError, RuntimeError):  # RuntimeError: the pipe is closed
+                return
+
+
+async def _end(program: GuardedProgram) -> None:
+    """End the program and all that it has started: by the end of its input, then by its guard."""
+    process = program.process
+    if process.stdin is not None:
+        with suppress(OSError, RuntimeError):
+            process.stdin.close()
+    if not await _ended(process, GRACE):
+        program.stop()
+        await _ended(process, KILLED)
+    await program.close()
+
+
+def _close_pipes(process: Process) -> None:
+    """Close our ends, also of pipes that something which left the group holds open.
+
+    No public name reaches the transport; the SDK does the same.
+    """
+    pipes = getattr(process, "_transport", None)
+    with suppress(PermissionError):
+        if pipes is not None:
+            pipes.close()
 
 
 async def _ended(process: Process, seconds: float) -> bool:
