@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from fnmatch import translate
+from functools import cache
 from typing import Final
 
 _KEY_STORES: Final = """
@@ -38,7 +39,7 @@ terraform.rc
     client_secret*.json
 """
 
-_TOLD_BY_FORMAT: Final = (
+_TOLD_BY_FORMAT: Final = re.compile(
     r"(?:.*[-_.])?(?:credentials?|secrets?|passwords?)(?:[-_.\d].*)?"
     r"\.(?:json|ya?ml|toml|ini|cfg|conf|properties|xml|csv|txt|env)"
 )
@@ -55,14 +56,6 @@ _IN_DIRECTORIES: Final = frozenset(
     {(".kube", "config"), (".docker", "config.json"), (".aws", "config")}
 )
 
-
-def _any_of(patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join(translate(pattern) for pattern in patterns.split()))
-
-
-_KEY_STORE_NAMES: Final = _any_of(_KEY_STORES)
-_KEY_TEXT_NAMES: Final = _any_of(_KEY_TEXTS)
-_ACCOUNT_NAMES: Final = re.compile(f"{_any_of(_ACCOUNTS).pattern}|{_TOLD_BY_FORMAT}\\Z")
 
 _PRIVATE_KEYS: Final = (
     re.compile(r"-----BEGIN [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)?-----(?![\"'`)\]},;:<])"),
@@ -88,9 +81,10 @@ def is_secret_name(path: str) -> bool:
     above, _, name = path.lower().rpartition("/")
     if (above.rpartition("/")[2], name) in _IN_DIRECTORIES:
         return True
-    if _KEY_STORE_NAMES.match(name):
+    if _matches_any(_KEY_STORES, name):
         return not name.endswith(".pub")
-    return bool(_ACCOUNT_NAMES.match(name)) and not _TEMPLATE.search(name)
+    is_account = _matches_any(_ACCOUNTS, name) or bool(_TOLD_BY_FORMAT.fullmatch(name))
+    return is_account and not _TEMPLATE.search(name)
 
 
 def is_secret_text(path: str, text: str) -> bool:
@@ -101,4 +95,15 @@ def is_secret_text(path: str, text: str) -> bool:
     """
     if any(header.search(text) for header in _PRIVATE_KEYS):
         return True
-    return bool(_KEY_TEXT_NAMES.match(path.rpartition("/")[2].lower())) and not _PUBLIC.search(text)
+    name = path.rpartition("/")[2].lower()
+    return _matches_any(_KEY_TEXTS, name) and not _PUBLIC.search(text)
+
+
+def _matches_any(patterns: str, name: str) -> bool:
+    return _expression_of(patterns).match(name) is not None
+
+
+@cache
+def _expression_of(patterns: str) -> re.Pattern[str]:
+    """Return one expression of many patterns, made when a directory is first attached."""
+    return re.compile("|".join(translate(pattern) for pattern in patterns.split()))
