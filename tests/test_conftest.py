@@ -153,10 +153,10 @@ def test_a_test_has_directories_and_a_keyring_of_its_own_and_no_key(home: Path) 
         home in Path(p).parents
         for p in (places.user_config_dir, places.user_data_dir, places.user_state_dir)
     )
-    assert not [
+    assert [
         name
         for name in os.environ
         if name.endswith("_API_KEY") or name.startswith(("OPENAI_", "CONDUCTOR_"))
-    ]
+    ] == ["CONDUCTOR_LLM_POLICY_NO_MEMORY"]
     keyring.set_password("conductor-llm", "tests", "x")
     assert keyring.get_password("conductor-llm", "tests") is None

@@ -21,7 +21,7 @@ from tests.cli.stage import SOURCE, need, output_of
 TABLE = json.loads(Path(COMPLETION_DIRECTORIES[1], "words.json").read_text())
 FILES = [":files"]
 LINES = [
-    ("tr|", ["try", "trace", "train"]),
+    ("tr|", ["trace", "try", "train"]),
     ("ask --mode |", ["mini", "auto", "ultra"]),
     ("ask --mode=au|", ["--mode=auto"]),
     ("ask --mode = au|", ["auto"]),  # as bash has it

@@ -184,6 +184,20 @@ class EventWriter(Protocol):
         """Delete the trace."""
 
 
+class ClaimsRequests(Protocol):
+    """What knows which run answers the request of an `Idempotency-Key`."""
+
+    def claim_request(
+        self, key: str, request: str, run: str, instead_of: str = ""
+    ) -> tuple[str, float]:
+        """Return the run that answers the request, and since how many seconds it is to do so.
+
+        That is `run` where there was none, or only the failed one `instead_of`. Raises `UsageError`
+        where the key was used for another request. All of them are hashes.
+        """
+        ...
+
+
 class TraceReader(Protocol):
     """The events of one trace, also while it is written, each once."""
 

@@ -232,6 +232,7 @@ class RequestClaims:
                 "CREATE TABLE IF NOT EXISTS requests"
                 " (key TEXT PRIMARY KEY, request TEXT, run TEXT, at REAL)"
             )
+            database.execute("CREATE INDEX IF NOT EXISTS requests_by_time ON requests (at)")
             yield database
             database.execute("COMMIT")
 

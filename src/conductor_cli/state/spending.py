@@ -374,7 +374,9 @@ def _reading(directory: Path) -> Iterator[sqlite3.Connection | None]:
     try:
         if _old_books(directory) and os.access(directory, os.W_OK):
             open_database(path).close()
-        if not path.exists():
+        try:
+            path.stat()
+        except FileNotFoundError:
             yield None
             return
         # A reader writes too: beside a write-ahead log, and to undo what a killed process left half

@@ -35,9 +35,8 @@ from conductor_cli.server.http.answers import RunAnswer, answering
 from conductor_cli.server.runs.conversation import client_calls
 from conductor_cli.server.runs.narration import ResponseStream
 from conductor_cli.server.runs.run_registry import RunRegistry, ServedRun
-from conductor_cli.state.interfaces import TraceReader
-from conductor_cli.state.opening import FileState, State, open_state
-from conductor_cli.state.records import RequestClaims
+from conductor_cli.state.interfaces import ClaimsRequests, TraceReader
+from conductor_cli.state.opening import FileState, open_state
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -165,7 +164,7 @@ class FollowedRuns:
         """
         starter = self._registry.starter
         state = open_state(starter.settings().paths)
-        claims: State | RequestClaims = state
+        claims: ClaimsRequests = state
         if isinstance(state, FileState) and starter.options.siblings is not None:
             claims = state.claims
         run = new_run_id(datetime.now(UTC))

@@ -470,11 +470,14 @@ class RunRegistry:
         return count
 
     def _note_end(self, key: str, ended: ServedAnswer | RequestError) -> None:
-        """Remember whether a request failed by what may be better a moment later."""
+        """Remember whether a request failed by what may be better a moment later.
+
+        Where the server has said when to repeat it, that is no fault of the client.
+        """
         if isinstance(ended, ServedAnswer):
             self._failures.pop(key, None)
             return
-        if ended.status < 500:
+        if ended.status < 500 or ended.retry_after is not None:
             return
         count, at = self._failures.pop(key, (0, 0.0))
         if time.monotonic() - at > FAILING_SECONDS:
