@@ -83,7 +83,7 @@ class Machine:
             self.asked.append(item.id)
             if ask is not None:
                 return await ask(item)
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.02)  # so that each machine has its turn
             return said(item)
 
         with open_batch(self.source, self.answers, self.locks) as batch:

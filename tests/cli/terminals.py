@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
+import select
 import sys
 import termios
 import threading
@@ -80,6 +81,7 @@ class Terminal:
         """Read output until the program ends; returns its exit code as a shell reports it."""
         while self._read():
             pass
+        self._read_rest()
         self.program.close()
         killed = self.program.signalstatus
         return int(self.program.exitstatus if killed is None else 128 + killed)
@@ -89,9 +91,22 @@ class Terminal:
             text = self.program.read_nonblocking(65536, PATIENCE)
         except pexpect.EOF:
             return False
+        self._feed(text)
+        return True
+
+    def _read_rest(self) -> None:
+        """Read what the kernel hands over after the program has gone; pexpect does not wait."""
+        terminal = self.program.child_fd
+        with suppress(OSError, ValueError):
+            while select.select([terminal], [], [], 0.2)[0]:
+                rest = os.read(terminal, 65536)
+                if not rest:
+                    return
+                self._feed(rest.decode("utf-8", "replace"))
+
+    def _feed(self, text: str) -> None:
         self.raw += text
         self._stream.feed(text)
-        return True
 
 
 class Inside(pexpect.fdpexpect.fdspawn):  # type: ignore[misc]  # pexpect has no types

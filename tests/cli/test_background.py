@@ -126,11 +126,13 @@ def test_a_plan_in_the_background_waits_and_is_approved_from_elsewhere(stage: St
     run = begin(stage, "--approve", "How many?")
     until(lambda: state_of(stage, run)["waits"] == "approval of the plan")
     assert stage.asked("alpha") == []
-    with terminal(stage, "trace", "attach", run, size=(80, 50)) as shown:
+    with terminal(stage, "trace", "attach", run, size=(80, 50), command=COMMAND) as shown:
         shown.until("l: leave it to somebody else")
         assert "estimate: 3 calls" in shown.screen
         shown.program.send("l")
         shown.until("goes on waiting")
+        shown.program.sendintr()
+        assert shown.end() == 0
     with terminal(stage, "trace", "attach", run, size=(80, 50)) as shown:
         shown.until("l: leave it to somebody else")
         shown.program.send("\r")

@@ -55,10 +55,10 @@ def format_plan_file(question: Question, plan: Plan, limits: Limits) -> str:
 
 def _question_field(question: Question) -> str | dict[str, Any]:
     """The question as its text; as an object of what is not empty, where it is more than that."""
-    if question == Question(text=question.text):
+    filled = {name: value for name, value in dump(question).items() if value not in ("", [], None)}
+    if filled.keys() <= {"text"}:
         return question.text
-    fields = dump(question).items()
-    return {name: value for name, value in fields if name == "text" or value not in ("", [], None)}
+    return {"text": question.text, **filled}
 
 
 def _changed_limits(limits: Limits) -> dict[str, Any]:

@@ -472,12 +472,12 @@ class RunRegistry:
     def _note_end(self, key: str, ended: ServedAnswer | RequestError) -> None:
         """Remember whether a request failed by what may be better a moment later.
 
-        Where the server has said when to repeat it, that is no fault of the client.
+        Where the shared state was away, no worker was asked.
         """
         if isinstance(ended, ServedAnswer):
             self._failures.pop(key, None)
             return
-        if ended.status < 500 or ended.retry_after is not None:
+        if ended.status < 500 or ended.code == "state":
             return
         count, at = self._failures.pop(key, (0, 0.0))
         if time.monotonic() - at > FAILING_SECONDS:
