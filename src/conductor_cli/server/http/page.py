@@ -705,8 +705,14 @@ class _Page:
                 f"{run}; to allow it: conductor config set serve.approvals true"
             )
             raise RequestError(403, "not_allowed", message)
-        text = RunMessage(act, float(offered_at))
-        if not await self._in_thread(lambda: send_message(self._messages, run, text)):
+        message_to_run = RunMessage(act, float(offered_at))
+
+        def deliver() -> bool:
+            # Its program takes messages for a moment longer than the run lasts.
+            has_ended = self._store().trace(run, pieces=False).ended
+            return not has_ended and send_message(self._messages, run, message_to_run)
+
+        if not await self._in_thread(deliver):
             message = f"no program of this machine runs {run} and takes messages"
             raise RequestError(409, "run_not_listening", message)
         return JSONResponse({"sent": act}, headers=_PRIVATE)
