@@ -24,7 +24,7 @@ from training.planner.lessons import Lesson
 # What tokens of a plan count: see `token_weights`
 FIRST = 1.5
 LABEL = 1.0
-SKILL = 1.6
+SKILL = 2.0
 WORD = 0.6
 END = 0.4
 

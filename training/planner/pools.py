@@ -107,14 +107,20 @@ def _draw_tags(random: Random, *, held: bool) -> tuple[str, ...]:
 
     None where cards have only words.
     """
-    kind = random.choices(("published", "basics", "custom", "words"), weights=(30, 10, 38, 22))[0]
+    # Validation and examination keep the shares that they had at first, so that figures compare.
+    weights = (15, 10, 60, 15)
+    if held:
+        weights = (30, 10, 38, 22)
+    kind = random.choices(("published", "basics", "custom", "words"), weights=weights)[0]
     if kind == "words":
         return ()
     if kind == "published":
         return tuple(random.sample(PUBLISHED, random.choice((2, 3, 4, 4))))
     if kind == "basics":
         return BASICS
-    tags = [*WORDS["tags"], *WORDS["held_tags"]] if held else WORDS["tags"]
+    tags = [*WORDS["tags"], *WORDS["more_tags"]]
+    if held:
+        tags = [*WORDS["tags"], *WORDS["held_tags"]]
     return tuple(random.sample(tags, random.randint(2, 9)))
 
 

@@ -4,9 +4,11 @@ On a CPU, in hours, and it can be stopped at any time and goes on.
 
     python -m training.planner.supervised --base DIR --out DIR --steps 400
 
-`DIR/state.pt` has the adapter, the optimizer and the step; lessons are drawn by the number of their
-step. `log.jsonl` has a line for each step. At the end, every so many steps, and with `--export`,
-the adapter is written to `adapter.gguf`; those on the way are kept as `adapter-STEP.gguf`.
+`--adapter FILE.gguf` begins with an adapter that an earlier training has exported, in place of a
+new one. `DIR/state.pt` has the adapter, the optimizer and the step; lessons are drawn by the number
+of their step. `log.jsonl` has a line for each step. At the end, every so many steps, and with
+`--export`, the adapter is written to `adapter.gguf`; those on the way are kept as
+`adapter-STEP.gguf`.
 """
 
 from __future__ import annotations
@@ -26,11 +28,17 @@ from shutil import copyfile
 from typing import Any, Final
 
 import torch
+from gguf import GGUFReader, get_tensor_name_map
 from peft import LoraConfig, get_peft_model
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 
-from conductor_cli.models.llama.lora import convert_adapter
+from conductor_cli.models.llama.lora import (
+    ARCHITECTURES,
+    FIRST_SUFFIX,
+    SECOND_SUFFIX,
+    convert_adapter,
+)
 from conductor_cli.system.disk import temporary_path
 from conductor_cli.train.base_model import (
     BaseModel,
@@ -47,7 +55,7 @@ RANK: Final = 16
 LESSONS: Final = 8  # In a step of the optimizer, all over one pool
 LONGEST: Final = 900  # Tokens of a prompt; a lesson with a longer one is left out
 WARMUP: Final = 10
-CHECKED: Final = 4  # Held-out pools that measure the adapter
+CHECKED: Final = 12  # Held-out pools that measure the adapter
 # How much of the mean of earlier steps' weights stays after one: the mean is what is exported
 AVERAGE: Final = 0.9
 OTHER_TOKENS: Final = 12_000  # Tokens beside those of plans that the loss knows
@@ -226,9 +234,32 @@ class Training:
         return path
 
 
-def begin(base: BaseModel, rate: float, seed: int) -> Training:
-    """A training before its first step."""
+def load_adapter(model: Any, path: Path, base: BaseModel) -> None:
+    """Give the adapter of `model` the weights of an exported one.
+
+    Raises `ValueError` where the two do not change the same matrices.
+    """
+    matrices = {
+        tensor.name: torch.from_numpy(tensor.data.copy()) for tensor in GGUFReader(path).tensors
+    }
+    names = get_tensor_name_map(ARCHITECTURES[base.architecture], base.layers)
+    weights = trained(model)
+    if len(matrices) != len(weights):
+        raise ValueError(f"{path} has {len(matrices)} matrices, not {len(weights)}")
+    for key, weight in weights.items():
+        module, _, part = key.removeprefix("base_model.model.").partition(".lora_")
+        suffix = SECOND_SUFFIX
+        if part.startswith("A"):
+            suffix = FIRST_SUFFIX
+        with torch.no_grad():
+            weight.copy_(matrices[f"{names.get_name(module)}.weight{suffix}"])
+
+
+def begin(base: BaseModel, rate: float, seed: int, adapter: Path | None = None) -> Training:
+    """A training before its first step, with a new adapter or an exported one."""
     model = open_model(base, seed)
+    if adapter is not None:
+        load_adapter(model, adapter, base)
     optimizer = torch.optim.AdamW(
         trained(model).values(), lr=rate, betas=(0.9, 0.99), weight_decay=0.0
     )
@@ -242,6 +273,7 @@ def _read_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--out", type=Path, required=True, help="the directory of state, log and adapter"
     )
+    parser.add_argument("--adapter", type=Path, help="an exported adapter to begin with")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--rate", type=float, default=4e-4)
     parser.add_argument("--seed", type=int, default=1)
@@ -262,7 +294,7 @@ def main() -> int:
     torch.set_num_threads(given.threads)
     given.out.mkdir(parents=True, exist_ok=True)
     base = find_base_model(given.base)
-    training = begin(base, given.rate, given.seed)
+    training = begin(base, given.rate, given.seed, given.adapter)
     state = given.out / "state.pt"
     if state.exists():
         training.resume(state)

@@ -120,3 +120,15 @@ def test_the_exported_adapter_is_laid_over_its_base_model(
         file, LlamaOptions(adapter=tmp_path / "adapter.gguf", threads=1), CancelToken()
     )
     engine.close()
+
+
+def test_a_training_begins_with_the_adapter_of_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: Path
+) -> None:
+    run(monkeypatch, tmp_path / "first", file, "--steps", "2")
+    adapter = tmp_path / "first" / "adapter.gguf"
+    base = find_base_model(str(file))
+    continued = supervised.begin(base, rate=1e-4, seed=9, adapter=adapter)
+    for name, weight in weights(tmp_path / "first").items():
+        # The exported numbers have 16 bits.
+        assert torch.allclose(continued.mean[name], weight, atol=1e-4, rtol=1e-3)
