@@ -321,7 +321,11 @@ def _chat(home: Home) -> Figure:
     command = [*orchestra(), "chat", "--mode", "mini", "--quiet"]
     ours, theirs = pty.openpty()
     environ = home.environ | {"TERM": "dumb"}
-    process = subprocess.Popen(command, env=environ, stdin=theirs, stdout=theirs, stderr=theirs)
+    # A directory without instruction files: they would be offered, and the first question would
+    # answer that.
+    process = subprocess.Popen(
+        command, env=environ, cwd=home.place, stdin=theirs, stdout=theirs, stderr=theirs
+    )
     os.close(theirs)
     chat = psutil.Process(process.pid)
     times = []
