@@ -224,10 +224,11 @@ def _served(little: Home, much: Home) -> Iterator[Figure]:
         listing = ask(lambda one: [one.list_runs() for _ in range(50)])
         yield _compared("the page's list, nothing new", *listing)
         yield _compared("the page's list after each request", *ask(_ask_and_list))
-        first = [many.cpu_of(lambda: many.ask(SAMPLE)) for _ in range(ROUNDS)]
         memory = _memory_after(many, REQUESTS)
-        last = [many.cpu_of(lambda: many.ask(SAMPLE)) for _ in range(ROUNDS)]
-        yield _compared(f"a request after {many.asked:,} others", first, last)
+        with little.serving() as fresh:
+            fresh.ask(SAMPLE)
+            times = _in_turn(fresh, many, lambda one: one.ask(SAMPLE))
+        yield _compared(f"a request after {many.asked:,} others", *times)
         grown = _memory_after(many, REQUESTS) - memory
         also = f"{memory / MEGABYTE:.1f} MB before"
         yield Figure("memory after as many again, for each", grown / REQUESTS, "kB", 1024, also)
@@ -283,35 +284,32 @@ def _listed(little: Home, much: Home) -> Iterator[Figure]:
 
 
 def _batch(home: Home) -> Figure:
-    """One batch of `REQUESTS` questions: its last questions over its first."""
+    """A question of a batch of `REQUESTS` over one of a batch of a fifth, the start taken off."""
     home.configure()
+    short = REQUESTS // 5
+    starts = []
+    ours = []
+    theirs = []
+    for _ in range(ROUNDS):
+        start = _batch_cpu(home, 1)
+        starts.append(start)
+        theirs.append((_batch_cpu(home, short) - start) / short)
+        ours.append((_batch_cpu(home, REQUESTS) - start) / REQUESTS)
+    long = statistics.median(ours)
+    brief = statistics.median(theirs)
+    also = f"{brief * 1e3:.2f} ms, then {long * 1e3:.2f} ms; a start {min(starts):.2f} s"
+    return Figure(f"a question of a batch of {REQUESTS:,}", long / brief, "ratio", BOUND, also)
+
+
+def _batch_cpu(home: Home, count: int) -> float:
+    """Run a batch of so many questions; returns the seconds of processor time that it took."""
     questions = home.place / "q.jsonl"
-    lines = (f'{{"id": "q{number}", "question": "Why {number}?"}}\n' for number in range(REQUESTS))
+    lines = (f'{{"id": "q{number}", "question": "Why {number}?"}}\n' for number in range(count))
     questions.write_text("".join(lines), encoding="utf-8")
     out = home.place / "a.jsonl"
+    out.unlink(missing_ok=True)
     command = [*orchestra(), "batch", str(questions), "-o", str(out), "--mode", "mini", "--yes"]
-    process = subprocess.Popen(command, env=home.environ, stderr=subprocess.DEVNULL)
-    at = [SAMPLE, 2 * SAMPLE, REQUESTS - 2 * SAMPLE, REQUESTS - SAMPLE]
-    times = [_cpu_at(psutil.Process(process.pid), out, count) for count in at]
-    assert process.wait() == 0
-    first = times[1] - times[0]
-    last = times[3] - times[2]
-    return _compared(f"a question of a batch of {REQUESTS:,}", [first], [last])
-
-
-def _cpu_at(process: psutil.Process, out: Path, count: int) -> float:
-    """Wait until a file has so many lines; returns the processor time of a process by then."""
-    lines = 0
-    offset = 0
-    while lines < count:
-        if out.exists():
-            with out.open("rb") as file:
-                file.seek(offset)
-                added = file.read()
-            lines += added.count(b"\n")
-            offset += len(added)
-        time.sleep(0.01)
-    return sum(process.cpu_times()[:2])
+    return spent(command, home.environ, remarks=False).cpu
 
 
 def _chat(home: Home) -> Figure:
