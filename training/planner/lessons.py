@@ -26,6 +26,8 @@ from training.planner.pools import Choice, choose, draw_pool
 HERE: Final = Path(__file__).parent
 MINI: Final = 0.06  # The share of groups that name one worker alone
 WITHHELD: Final = 0.15  # The share of questions with files that one worker may not see
+IN_CONTEXT: Final = 0.08  # The share of technical questions that begin with who asks, or with what
+MISTYPED: Final = 0.07  # The share of questions with typing errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,11 @@ class Shape:
     order: str = ""
     files: tuple[str, ...] = ()
     steps: tuple[StepShape, ...] = ()
+
+    @property
+    def follows_up(self) -> bool:
+        """Whether its questions go on from an earlier one."""
+        return self.name.startswith("follow up")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +85,7 @@ class Lesson:
 
 # Reading the files
 
+LINE_BREAK: Final = "¶"  # How the files write a line break within a line of theirs
 _SLOT: Final = re.compile(r"\{\{|\}\}|\{(\w+)(?:\.(\d))?\}")
 _EITHER: Final = re.compile(r"\[([^\[\]\n]*~[^\[\]\n]*)\]")
 
@@ -152,22 +160,27 @@ class Slots:
 
     random: Random
     held: bool
-    drawn: dict[str, list[str]] = field(default_factory=dict)
+    orders: dict[str, list[int]] = field(default_factory=dict)
 
     def fill(self, text: str) -> str:
         """The text with an alternative chosen and all slots filled."""
         chosen = _EITHER.sub(lambda match: self.random.choice(match[1].split("~")), text)
-        return _SLOT.sub(self._value, chosen)
+        return _SLOT.sub(self._value, chosen).replace(LINE_BREAK, "\n")
 
     def _value(self, match: re.Match[str]) -> str:
         if match[1] is None:
             return match[0][0]
         name = match[1]
         number = int(match[2] or 1)
-        if name not in self.drawn:
-            values = _values(name, held=self.held)
-            self.drawn[name] = self.random.sample(values, len(values))
-        return self.drawn[name][number - 1]
+        values = _values(name, held=self.held)
+        family = _FAMILIES.get(name, name)
+        if family not in self.orders:
+            self.orders[family] = self.random.sample(range(len(values)), len(values))
+        return values[self.orders[family][number - 1]]
+
+
+_FAMILIES: Final = {"toolb": "tool", "toolc": "tool"}
+"""Slots whose values stand beside those of another one, so that like is compared with like."""
 
 
 def _values(name: str, *, held: bool) -> tuple[str, ...]:
@@ -222,6 +235,10 @@ _FORMS: Final = (
     "Give an example.",
     "Be precise.",
     "Thanks!",
+    "thx",
+    "As a numbered list.",
+    "I have five minutes.",
+    "Antworte bitte auf Deutsch.",
 )
 """What is asked of the form of an answer: it needs no step of its own."""
 
@@ -233,7 +250,25 @@ _GREETINGS: Final = (
     "Question: ",
     "Dear team, ",
     "Quick one: ",
+    "pls: ",
+    "Hallo, ",
+    "Bonjour, ",
+    "sorry for the dumb question, ",
 )
+
+
+_TECHNICAL: Final = ("code", "debugging", "sql", "devops", "security", "architecture", "testing")
+_CONTEXTS: Final = (
+    "I am {role}.",
+    "We use {language} and {database}.",
+    "Context: {system}, {count} users.",
+    "We are {purpose}.",
+    "I am new to this.",
+    "This is for production.",
+    "Our stack: {framework}, {database}, {cloud}.",
+    "It is urgent.",
+)
+"""What stands before a question and changes nothing in its plan."""
 
 
 def draw_task(random: Random, *, held: bool = False) -> Task:
@@ -263,7 +298,7 @@ def _shapes(random: Random, *, held: bool) -> Sequence[Shape]:
 
 
 def _kind(shape: Shape) -> str:
-    if shape.skill == "general":
+    if shape.skill == "general" and (shape.easy or shape.follows_up):
         return "odd"
     if shape.steps:
         return "several"
@@ -275,10 +310,13 @@ def _kind(shape: Shape) -> str:
 def _draw_shape(random: Random, shape: Shape, *, held: bool) -> Task:
     slots = Slots(random, held)
     text = slots.fill(random.choice(shape.asked))
-    if shape.name == "follow up":
-        return Task(kind=shape.name, question=_follow_up(random, text, held=held), skill="general")
-    files = tuple(_draw_file(slots, kind, number) for number, kind in enumerate(shape.files))
     steps = tuple(replace(step, subtask=slots.fill(step.subtask)) for step in shape.steps)
+    if shape.follows_up:
+        later = _follow_up(random, text, held=held)
+        return Task(kind=shape.name, question=later, skill=shape.skill, steps=steps)
+    files = tuple(_draw_file(slots, kind, number) for number, kind in enumerate(shape.files))
+    if shape.skill in _TECHNICAL and random.random() < IN_CONTEXT:
+        text = f"{slots.fill(random.choice(_CONTEXTS))} {text}"
     question = Question(text=_decorated(random, text, form=not steps and not files), files=files)
     return Task(kind=shape.name, question=question, skill=shape.skill, steps=steps)
 
@@ -318,6 +356,22 @@ def _decorated(random: Random, text: str, *, form: bool) -> str:
         text = text.rstrip(".?!")
     if random.random() < 0.3:
         text = text[:1].upper() + text[1:]
+    if random.random() < MISTYPED:
+        text = _mistyped(random, text)
+    return text
+
+
+_WORD: Final = re.compile(r"\b[a-z]{5,}\b")
+
+
+def _mistyped(random: Random, text: str) -> str:
+    """The text with two letters swapped, or one left out, in one or two of its longer words."""
+    words = list(_WORD.finditer(text))
+    for match in sorted(random.sample(words, min(2, len(words))), key=lambda word: -word.start()):
+        cut = random.randrange(match.start() + 1, match.end() - 2)
+        letters = text[cut : cut + 2]
+        typed = random.choice((letters[::-1], letters[0]))
+        text = text[:cut] + typed + text[cut + 2 :]
     return text
 
 

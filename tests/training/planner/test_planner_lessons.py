@@ -15,9 +15,19 @@ from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY, ParsedStep, Pl
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import BRIEF_PROFILE
 from conductor_cli.core.prompts import plan_format_context
-from training.planner.lessons import Task, draw_group, draw_task, make_lesson, plan_for, read_shapes
+from training.planner.lessons import (
+    Slots,
+    Task,
+    draw_group,
+    draw_task,
+    make_lesson,
+    plan_for,
+    read_fillers,
+    read_shapes,
+)
 from training.planner.pools import WORDS, choose, draw_pool
 from training.planner.questions import QUESTIONS
+from training.planner.skills import SKILLS
 
 
 def context_of(pool: Pool, steps: int = 5) -> PlanFormatContext:
@@ -42,8 +52,9 @@ def drawn_tasks(count: int) -> list[Task]:
 
 def test_there_are_many_shapes_and_each_phrasing_is_read() -> None:
     shapes = read_shapes()
-    assert len(shapes) >= 100
-    assert sum(len(shape.asked) for shape in shapes) >= 300
+    assert len(shapes) >= 370
+    assert len([shape for shape in shapes if shape.steps]) >= 140
+    assert sum(len(shape.asked) for shape in shapes) >= 1050
     assert {shape.skill for shape in shapes} >= {
         "sql",
         "shell",
@@ -68,6 +79,39 @@ def test_a_step_reads_only_earlier_ones_and_fits_the_grammar() -> None:
             assert 0 < len(step.subtask) <= 240, task.kind
             assert "|" not in step.subtask
             assert not re.search(r"\{[a-z]+(\.\d)?\}", step.subtask), step.subtask
+
+
+def test_no_shape_is_named_twice_and_each_is_asked_in_some_way() -> None:
+    shapes = read_shapes()
+    assert len({shape.name for shape in shapes}) == len(shapes)
+    assert all(shape.asked for shape in shapes)
+    for shape in shapes:
+        assert {step.skill for step in shape.steps} <= set(SKILLS), shape.name
+
+
+def test_every_phrasing_of_every_shape_can_be_filled() -> None:
+    for shape, held in product(read_shapes(), (False, True)):
+        slots = Slots(Random(1), held)
+        texts = [*shape.asked, shape.order, *(step.subtask for step in shape.steps)]
+        for text in map(slots.fill, texts):
+            assert "¶" not in text
+        for subtask in map(slots.fill, [shape.order, *(step.subtask for step in shape.steps)]):
+            assert "\n" not in subtask, shape.name
+            assert len(subtask) <= 240, shape.name
+
+
+def test_tools_that_are_compared_are_of_one_kind() -> None:
+    tools = [read_fillers()[name] for name in ("tool", "toolb", "toolc")]
+    for number in range(50):
+        filled = Slots(Random(number), held=False).fill("{tool} ; {toolb} ; {toolc}").split(" ; ")
+        positions = {values.index(name) for values, name in zip(tools, filled, strict=True)}
+        assert len(positions) == 1
+
+
+def test_no_list_of_values_has_one_twice() -> None:
+    for name, values in read_fillers().items():
+        assert len(set(values)) == len(values), name
+        assert all(values), name
 
 
 def test_the_product_reads_every_lesson_as_it_is_meant() -> None:
