@@ -43,10 +43,9 @@ from conductor_cli.core.profile import labels_of
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.serialization import DecodeError
 from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.models.api_errors import parse_frames
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.chat_body import request_body, with_texts
-from conductor_cli.models.http import DONE, SseParser
+from conductor_cli.models.http import DONE, SseParser, parse_frames
 from conductor_cli.models.llama.gguf import check_model_file, read_header
 from conductor_cli.models.stream_decoder import ChatReplyDecoder
 from conductor_cli.server.api.apis import APIS
@@ -174,9 +173,9 @@ def check_reply(api: str, content: bytes) -> None:
                 if event.strip() == DONE:
                     continue
                 for frame in parse_frames(event, api, secrets):
+                    translated = frame if translate is None else translate(frame)
                     characters += sum(
-                        len(chunk.text) + len(chunk.thinking)
-                        for chunk in decoder.frame(translate(frame))
+                        len(chunk.text) + len(chunk.thinking) for chunk in decoder.frame(translated)
                     )
         characters += sum(len(chunk.text) + len(chunk.thinking) for chunk in decoder.end())
     except ModelError:

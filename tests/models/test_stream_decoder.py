@@ -250,7 +250,9 @@ def test_whatever_a_server_counts_is_bounded(name: str, value: object) -> None:
             "anthropic": {"type": "message_delta", "usage": counts},
             "gemini": {"usageMetadata": counts},
         }
-        usage = usage_of(CHAT_APIS[name].translator()(frames[name])["usage"])
+        translate = CHAT_APIS[name].translator()
+        frame = frames[name] if translate is None else translate(frames[name])
+        usage = usage_of(frame["usage"])
         parts = (
             usage.tokens_in,
             usage.tokens_out,

@@ -213,34 +213,6 @@ def error_of_response(
     return error
 
 
-def parse_frames(data: str, name: str, secrets: Secrets) -> list[Mapping[str, Any]]:
-    """Return the JSON objects that a server sent as one text: one, or a list of several.
-
-    Anything else, and an error inside of one, is a `ModelError`.
-    """
-    value = _parse_json(data)
-    frames = value if isinstance(value, list) and value else [value]
-    for frame in frames:
-        if not isinstance(frame, dict):
-            shown = clean_excerpt(data, secrets)
-            raise ModelError("broken", f"{name}: the answer is not a JSON object: {shown}")
-        if frame.get("error") or frame.get("object") == "error":
-            raise error_in_body(name, frame, secrets)
-    return frames
-
-
-def parse_list(text: str, name: str, secrets: Secrets) -> Mapping[str, Any]:
-    """Return the JSON object with a list that a server sent; a bare list is made its `data`.
-
-    Anything else, and an error inside of it, is a `ModelError`.
-    """
-    value = _parse_json(text)
-    if value == []:
-        return {"data": []}
-    frames = parse_frames(text, name, secrets)
-    return {"data": frames} if isinstance(value, list) else frames[0]
-
-
 def error_in_body(name: str, value: object, secrets: Secrets) -> ApiError:
     """Return the error for an error object inside an answer with status 200."""
     said = parse_error_body(value)

@@ -30,7 +30,6 @@ from conductor_cli.models.api_errors import (
     clean_excerpt,
     error_in_body,
     largest_output,
-    parse_frames,
     refuses_system_messages,
     rejected_parameter,
     shorter_output,
@@ -39,7 +38,7 @@ from conductor_cli.models.base import Features, check_features
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.chat_apis.base import ChatApi
 from conductor_cli.models.chat_body import JsonBody, request_body
-from conductor_cli.models.http import DONE, HttpClient, stream_limit
+from conductor_cli.models.http import DONE, HttpClient, parse_frames, stream_limit
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
 from conductor_cli.models.stream_decoder import (
     ESTIMATED,
@@ -423,7 +422,7 @@ class _ReplyReader:
             return True
         self._last = data
         for frame in parse_frames(data, self._name, self._secrets):
-            translated = self._translate(frame)
+            translated = frame if self._translate is None else self._translate(frame)
             if translated.get("error"):
                 raise error_in_body(self._name, translated, self._secrets)
             chunks += self.decoder.frame(translated)

@@ -32,7 +32,7 @@ from conductor_cli.core.errors import (
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.models.addresses import http_url, is_loopback, with_path
-from conductor_cli.models.api_errors import clean_excerpt, error_of_response, parse_list
+from conductor_cli.models.api_errors import clean_excerpt, error_in_body, error_of_response
 from conductor_cli.models.chat_body import JsonBody
 from conductor_cli.models.http_connections import (
     CONNECT_SECONDS,
@@ -184,6 +184,41 @@ _HINTS: Final[dict[str, str]] = {
     "descriptors": "raise the limit on open files (ulimit -n 4096), or lower --parallel",
     "silent": "start the server, or fix its URL: nothing on this machine answers there",
 }
+
+
+def parse_frames(data: str, name: str, secrets: Secrets) -> list[Mapping[str, Any]]:
+    """Return the JSON objects that a server sent as one text: one, or a list of several.
+
+    Anything else, and an error inside of one, is a `ModelError`.
+    """
+    value = _json_of(data)
+    frames = value if isinstance(value, list) and value else [value]
+    for frame in frames:
+        if not isinstance(frame, dict):
+            shown = clean_excerpt(data, secrets)
+            raise ModelError("broken", f"{name}: the answer is not a JSON object: {shown}")
+        if frame.get("error") or frame.get("object") == "error":
+            raise error_in_body(name, frame, secrets)
+    return frames
+
+
+def parse_list(text: str, name: str, secrets: Secrets) -> Mapping[str, Any]:
+    """Return the JSON object with a list that a server sent; a bare list is made its `data`.
+
+    Anything else, and an error inside of it, is a `ModelError`.
+    """
+    value = _json_of(text)
+    if value == []:
+        return {"data": []}
+    frames = parse_frames(text, name, secrets)
+    return {"data": frames} if isinstance(value, list) else frames[0]
+
+
+def _json_of(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 class HttpResponse:

@@ -72,8 +72,9 @@ class ChatApi:
             messages = with_short_ids(messages)
         return {**body, "messages": plain_messages(messages)}
 
-    def translator(self) -> Translate:
-        return lambda frame: frame
+    def translator(self) -> Translate | None:
+        """Return what translates the frames of one reply; None where they need no translation."""
+        return None
 
 
 def file_of(part: Mapping[str, Any]) -> Base64File | None:
