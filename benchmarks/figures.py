@@ -29,6 +29,7 @@ UNITS: Final[dict[str, tuple[float, str]]] = {
     "MB": (1 / MEGABYTE, "{:.0f} MB"),
     "kB": (1 / 1024, "{:.1f} kB"),
     "tokens": (1, "{:.0f}"),
+    "modules": (1, "{:.0f}"),
 }
 """How a figure is written, by its unit: a factor, and the form. Figures are kept in 1, seconds and
 bytes.

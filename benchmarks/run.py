@@ -39,6 +39,7 @@ NAMES: Final = (
     "learning",
     "serve",
     "growth",
+    "modules",
 )
 LIBRARIES: Final = ("llm", "typer", "rich", "httpx", "httpcore", "h11", "anyio", "litellm")
 RESULTS: Final = Path(__file__).with_name("results.md")
