@@ -215,6 +215,34 @@ def test_bash_offers_what_fits_each_line(place: Path) -> None:
         assert bool(shown.strip()) == bool(offered), line
 
 
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("-f a:b", "<-f><a:b.txt>"),
+        ("--file=a:b", "<--file=a:b.txt>"),
+        (r"-f a\:b", "<-f><a:b.txt>"),
+        ('-f "a:b', "<-f><a:b.txt>"),
+        ("-f d:", "<-f><d:x/>"),
+        ("-f git:HEAD --mode m", "<-f><git:HEAD><--mode><mini>"),
+    ],
+)
+def test_a_tab_in_bash_completes_a_word_with_a_colon(
+    place: Path, typed: str, completed: str
+) -> None:
+    """Bash takes a word with a colon for several words."""
+    place.joinpath("a:b.txt").touch()
+    place.joinpath("d:x").mkdir()
+    options = ["--norc", "--noprofile"]
+    shell = pexpect.spawn(need("bash"), options, cwd=str(place), encoding="utf-8", timeout=20)
+    shell.sendline("PS1=''; bind 'set enable-bracketed-paste off'; source c.bash; echo 'set' up")
+    shell.expect_exact("set up")
+    shell.sendline("shown() { printf '<%s>' \"$@\"; echo ' end'; }")
+    shell.send(f"conductor ask {typed}\t\x01shown \r")
+    shell.expect(r"<conductor><ask>(.*) end")
+    assert shell.match[1] == completed
+    shell.close(force=True)
+
+
 def test_fish_offers_what_fits_each_line(place: Path) -> None:
     script = "source c.fish;" + "".join(
         f"complete -C {shlex.quote(line)}; echo @@;" for line, _ in SHELL_LINES
