@@ -124,6 +124,40 @@ def test_what_is_to_stay_on_this_machine_gets_no_stand_in_elsewhere(stage: Stage
     stage.costs_nothing(2, "ask", "-t", "private", "Why?", told="gives a step to 'local'")
 
 
+def test_a_file_of_the_template_private_stays_on_this_machine(stage: Stage, tmp_path: Path) -> None:
+    """No setting is needed for it, and a worker elsewhere cannot take the place of the local one."""
+    contract = write(tmp_path, "contract", "a clause of mine")
+    stage.configure(workers={"near": PRICE})
+    far = f'[workers.far]\nkind = "openai-compatible"\nbase_url = "http://far.test/v1"\n{PRICE}'
+    with stage.config.open("a") as file:
+        file.write(f'{far}\nmodel = "far"\n')
+    way = {"http_proxy": stage.server.url, "no_proxy": "127.0.0.1"}
+    stage.ok("ask", "-t", "private", "-f", contract, "-p", "remote=far", env=way)
+    assert "a clause of mine" in str(stage.asked("near")[0].json)
+    assert [str(seen.json).count("a clause of mine") for seen in stage.asked("far")] == [0]
+    stage.ok("template", "save", "kept")
+    kept = tomllib.loads((own(stage) / "kept.toml").read_text())
+    assert kept["files_only"] == ["provider:local"]
+    words = ("ask", "-t", "private", "-f", contract, "-p", "local=far", "-p", "remote=near")
+    stage.costs_nothing(3, *words, env=way, told="policy.files_only")
+
+
+@pytest.mark.parametrize(
+    "narrowing", [("--workers", "first,second"), ("--deny", "my-claude"), ("--pool", "small")]
+)
+def test_the_stand_ins_of_a_template_are_workers_of_this_question(
+    stage: Stage, narrowing: tuple[str, ...]
+) -> None:
+    names = ("first", "my-claude", "second")
+    stage.configure(workers=dict.fromkeys(names, PRICE))
+    stage.pool("small", "first", "second")
+    reply = says(json.dumps({"block": False, "findings": []}))
+    stage.models |= dict.fromkeys(names, reply)
+    done = stage.ok("ask", "-t", "review", "Why?", "--format", "json", *narrowing)
+    workers = [step["worker"] for step in done.json["steps"]]
+    assert workers == ["first", "second", "first"]
+
+
 def test_an_empty_template_is_an_error(stage: Stage) -> None:
     write(own(stage), "review", "")
     stage.costs_nothing(2, "ask", "-t", "review", "Why?", told="is empty, so it asks nothing")

@@ -41,7 +41,8 @@ SKELETON: Final = 'question = """\n$question\n"""\n# what else it may have: docs
 class Template:
     """What a template's file says.
 
-    `limits` by the names of `Limits`, `params` with their values unless others come.
+    `limits` by the names of `Limits`, `params` with their values unless others come. `files_only`
+    holds selectors as `policy.files_only` does, and applies besides it.
     """
 
     about: str = ""
@@ -50,6 +51,7 @@ class Template:
     workers: tuple[str, ...] = ()
     params: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, Any] = field(default_factory=dict)
+    files_only: tuple[str, ...] = ()
     schema: Mapping[str, Any] | None = None
     steps: tuple[Step, ...] = ()
 
@@ -265,11 +267,15 @@ def template_of_run(trace: Trace) -> str:
     steps: tuple[Step, ...] = ()
     if isinstance(trace.plan, Plan):
         steps = trace.plan.steps
+    files_only: list[str] = []
+    if trace.policy.files_only:  # that of a template comes last; the others are settings
+        files_only = list(trace.policy.files_only[-1])
     fields = {
         "about": f"from run {trace.run}",
         "question": keep(question.text),
         "system": keep(question.system),
         "limits": {key: value for key, value in dump(trace.limits).items() if value != usual[key]},
+        "files_only": files_only,
         "schema": question.schema,
         "steps": [
             {"worker": step.worker, "subtask": keep(step.subtask), "access": list(step.access)}

@@ -93,19 +93,18 @@ def ask_command(
     earlier = session.read_ended(named) if named is not None else None
     if earlier is not None:
         session.keep_policy(earlier)
-    context_texts = memory_context(session, memory)
     if template is None:
         if param:
             raise UsageError("--param goes with --template", hint="conductor template list")
         full_question = build_question(
             session, question or (), paths, system=system, schema=schema, earlier=earlier
         )
-        full_question = replace(full_question, context=context_texts)
+        full_question = replace(full_question, context=memory_context(session, memory))
         raise typer.Exit(session.run(full_question, only=only).exit_code)
     from conductor_cli.cli.template import open_template  # most questions have none
 
     words = question or []
-    filled = open_template(session, template, param or (), join_words(words))
+    filled = open_template(session, template, param or (), join_words(words), only)
     if model is not None and (filled.plan or filled.workers):
         raise UsageError(
             f"--model is one call of one worker, and the template {template} says who answers",
@@ -117,7 +116,7 @@ def ask_command(
     full_question = build_question(
         session, words, paths, system=system, schema=schema, earlier=earlier
     )
-    full_question = replace(full_question, context=context_texts)
+    full_question = replace(full_question, context=memory_context(session, memory))
     if schema is None:
         full_question = replace(full_question, schema=filled.schema)
     raise typer.Exit(

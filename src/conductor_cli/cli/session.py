@@ -47,9 +47,14 @@ from conductor_cli.cli.options import (
 from conductor_cli.cli.output import leave_stdout, print_error, print_notice, stdout_problem
 from conductor_cli.cli.progress import show_running
 from conductor_cli.cli.signals import on_signal, stop_on_signals
-from conductor_cli.config.settings import format_value, load_settings, with_lower_limits
+from conductor_cli.config.settings import (
+    format_value,
+    load_settings,
+    with_files_only,
+    with_lower_limits,
+)
 from conductor_cli.core.continuation import continue_conversation
-from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
 from conductor_cli.core.formatting import format_names
 from conductor_cli.core.media import SUFFIXES
 from conductor_cli.core.plan import Plan
@@ -169,6 +174,13 @@ class Session:
                 f"{one_line(source)} asks for {name} = {wanted}; yours is {kept} and stays. To "
                 f"allow it: {change}"
             )
+
+    def narrow_readers(self, selectors: Sequence[str], source: str) -> None:
+        """Let attached files be read by no others than these workers. Raises `UsageError`."""
+        try:
+            self.settings = with_files_only(self.settings, selectors, source)
+        except ConfigError as error:
+            raise UsageError(f"{source}: {error.message}", hint=error.hint) from None
 
     def run(
         self,

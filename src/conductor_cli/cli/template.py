@@ -8,7 +8,11 @@ from typing import Annotated, Literal
 import typer  # noqa: TC002 - Typer reads the annotations
 
 from conductor_cli.app import templates
-from conductor_cli.app.worker_selection import discovered_workers, offered_workers
+from conductor_cli.app.worker_selection import (
+    discovered_workers,
+    offered_workers,
+    policy_objection,
+)
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.confirmation import can_ask, confirm
 from conductor_cli.cli.keypress import TERMINAL
@@ -17,6 +21,7 @@ from conductor_cli.cli.session import Session, read_text_file
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.plan import SELF
+from conductor_cli.core.pool import Worker
 from conductor_cli.state.opening import open_state
 from conductor_cli.system.terminal_tables import Column
 
@@ -104,11 +109,11 @@ def _edit_template(settings: Settings, name: str) -> None:
 
 
 def open_template(
-    session: Session, name: str, params: Sequence[str], words: str
+    session: Session, name: str, params: Sequence[str], words: str, only: Sequence[str]
 ) -> templates.Template:
-    """Return a template with its values, and lower the limits of the session by it.
+    """Return a template with its values, and narrow limits and policy of the session by it.
 
-    Raises `UsageError`, also where the project brought it and the user does not agree to its text,
+    `only` are the workers that the command line names. Raises `UsageError`, also where the project brought it and the user does not agree to its text,
     or where a value that names the worker of a step is no worker of the user.
     """
     file = templates.find_template(session.settings, name)
@@ -136,11 +141,11 @@ def open_template(
     template = file.read()
     limits = {f"limits.{key}": value for key, value in template.limits.items()}
     session.lower_limits(opt.check_flags(limits, str(file.path)), str(file.path))
+    if template.files_only:
+        session.narrow_readers(template.files_only, str(file.path))
     if session.settings.rehearsal:
         return templates.fill_template(template, name, values, words)
-    workers = offered_workers(session.settings) or [
-        item.worker for item in discovered_workers(session.settings)
-    ]
+    workers = _usable_workers(session.settings, only)
     stand_ins = templates.stand_ins(template, values, workers)
     filled = templates.fill_template(template, name, {**stand_ins, **values}, words)
     known = [*(worker.name for worker in workers), SELF]
@@ -158,3 +163,14 @@ def open_template(
             f"{chosen}; to choose: -p {key}=NAME"
         )
     return filled
+
+
+def _usable_workers(settings: Settings, only: Sequence[str]) -> Sequence[Worker]:
+    """Return the workers that a run may ask; all of them where it may ask none."""
+    workers = offered_workers(settings) or [item.worker for item in discovered_workers(settings)]
+    usable: list[Worker] = []
+    for worker in workers:
+        is_named = not only or worker.name in only
+        if is_named and not policy_objection(settings, worker):
+            usable.append(worker)
+    return usable or workers

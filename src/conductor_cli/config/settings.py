@@ -7,7 +7,7 @@ A value that cannot be used is an error that names the file, the line and what w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from typing import Any, Final
@@ -221,6 +221,18 @@ def with_lower_limits(
         if values[name] != value:
             refused.append((name, value))
     return replace(settings, values=values, origins=origins), tuple(refused)
+
+
+def with_files_only(settings: Settings, selectors: Sequence[str], origin: str) -> Settings:
+    """Return the settings with one more rule on who may read attached files. Raises `ConfigError`.
+
+    The rules that are there already apply, too.
+    """
+    item = find_setting("policy.files_only")
+    values = dict(settings.values)
+    origins = dict(settings.origins)
+    narrow(values, origins, item, item.check(list(selectors)), origin)
+    return replace(settings, values=values, origins=origins)
 
 
 def _check_variables(environ: Mapping[str, str]) -> list[str]:
