@@ -68,7 +68,7 @@ class Home:
         """Write settings with an instant planner, an instant worker, and limits of the day."""
         self.place.mkdir(parents=True, exist_ok=True)
         settings = (
-            f'[conductor]\nmodel = "{self.worker}#planner"\n'
+            f'[planner]\nmodel = "{self.worker}#planner"\n'
             "[limits]\ntokens_day = 1000000000\ncalls_day = 1000000000\n"
             f"[serve]\nparallel = {CONNECTIONS}\n"
             f'[workers.alpha]\nkind = "openai-compatible"\nbase_url = "{self.worker}"\n'

@@ -204,7 +204,7 @@ def served(worker: str) -> Iterator[tuple[str, psutil.Process]]:
             for name in ("alpha", "beta")
         )
         config.write_text(
-            f'[conductor]\nmodel = "{worker}#planner"\n[serve]\nparallel = {MANY}\n{tables}',
+            f'[planner]\nmodel = "{worker}#planner"\n[serve]\nparallel = {MANY}\n{tables}',
             encoding="utf-8",
         )
         command = [

@@ -301,7 +301,7 @@ class Life:
             RunIndex(str(self._home / "traces")).newest(count=-1)
         else:
             with edit_settings_file(self._home / "settings.toml") as values:
-                values["conductor"] = {"model": f"{identity}"}
+                values["planner"] = {"model": f"{identity}"}
 
     def _write(self, run: str, event: ev.Event) -> None:
         self._writers[run].write(event)
@@ -349,7 +349,7 @@ def check(home: Path, acknowledged: Known) -> None:
         f"rated {rated}, acknowledged {acknowledged.ratings}"
     )
     acknowledged.ratings = rated
-    stored = read_toml(home / "settings.toml").values.get("conductor", {}).get("model", "")
+    stored = read_toml(home / "settings.toml").values.get("planner", {}).get("model", "")
     assert stored in {
         acknowledged.setting,
         f"{identity}" if begun == "set" else acknowledged.setting,

@@ -397,7 +397,7 @@ def _check_call(name: str, arguments: dict[str, Any]) -> None:
         arguments = read_arguments(name, arguments)
         if "question" in arguments:
             read_question(arguments)
-        planned = read_plan(arguments["plan"]) if "plan" in arguments else None
+        planned = read_plan(arguments["plan"], ()) if "plan" in arguments else None
         narrowed(_no_settings(), arguments, planned)
     except (UsageError, PolicyError, ConfigError) as error:
         message = error.message

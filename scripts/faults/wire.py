@@ -54,7 +54,7 @@ SPANS: Final = {"once": 1, "always": 1 << 30}  # how many calls of its worker a 
 LANES: Final = 5  # runs at the same time for each API
 # How long a run may take: some ten attempts that time out, on a busy machine
 RUN_SECONDS: Final = 40.0
-OPTIONS: Final[dict[str, object]] = {"limits.attempts": 2, "conductor.profile": "prompted"}
+OPTIONS: Final[dict[str, object]] = {"limits.attempts": 2, "planner.profile": "prompted"}
 TIMEOUTS: Final = {"first_token": 1.5, "idle": 1.5, "total": 4.0}
 # Seconds that this process may wait for its turn before a timeout says nothing
 MAX_DELAY: Final = 0.2
@@ -153,7 +153,7 @@ class Lane:
         self._asked = 0
 
     async def open(self) -> None:
-        tables = ['[conductor]\nmodel = "planner"']
+        tables = ['[planner]\nmodel = "planner"']
         for name, server in self._servers.items():
             await server.open()
             table = APIS[self.api].format(url=server.url, name=name)
@@ -171,9 +171,7 @@ class Lane:
         """
         began = time.monotonic()
         timeouts = {f"timeouts.{name}": seconds for name, seconds in TIMEOUTS.items()}
-        options = (
-            OPTIONS | timeouts | ({"limits.recursion": 1} if case.shape == "recursive" else {})
-        )
+        options = OPTIONS | timeouts | ({"limits.review": 1} if case.shape == "recursive" else {})
         server = self._servers[case.worker]
         async with conductor_cli.open_async(
             config=self._config, settings=options, seed=1

@@ -21,7 +21,7 @@ from packaging.version import Version
 
 import conductor_cli
 from conductor_cli.cli.options import DEPRECATED, RENAMED_OPTIONS, Deprecation
-from conductor_cli.config.schema import RENAMED, SETTINGS, SETTINGS_BY_NAME
+from conductor_cli.config.schema import RENAMED, SETTINGS, SETTINGS_BY_NAME, variable_of
 from conductor_cli.config.tables import WORKER_FIELDS
 from conductor_cli.core.errors import EXIT_CODES
 from conductor_cli.models.worker_options import LOCAL_OPTIONS, REMOTE_OPTIONS
@@ -186,6 +186,7 @@ def _setting_facts() -> Iterator[Fact]:
         yield True, f"variable {setting.variable}"
     for old, new in RENAMED.items():
         yield from _one_setting(old, SETTINGS_BY_NAME[new])
+        yield True, f"variable {variable_of(old)}"
     for name in TEXTS["config"]["variables"]:
         yield True, f"variable CONDUCTOR_LLM_{name}"
     for key in {*WORKER_FIELDS, *REMOTE_OPTIONS, *LOCAL_OPTIONS}:

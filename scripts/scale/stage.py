@@ -80,7 +80,7 @@ class Place:
         path = self.home / "config/conductor-llm/config.toml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
-            f'{before}\n[conductor]\nmodel = "{url}#planner"\n[learning]\nexplore = 0\n{after}\n'
+            f'{before}\n[planner]\nmodel = "{url}#planner"\n[learning]\nexplore = 0\n{after}\n'
             f'[workers.alpha]\nkind = "openai-compatible"\nbase_url = "{url}"\nmodel = "alpha"\n'
             "parallel = 256\n"
         )

@@ -26,8 +26,8 @@ def test_an_adapter_for_a_model_that_is_not_a_file_is_refused(
 ) -> None:
     """The adapter is not silently ignored: no model is called, and the hint says what to do."""
     adapter = lora(tmp_path / "lora.gguf")
-    told = (f"the planner is {conductor}", "conductor config set conductor.adapter default")
-    environ = {"CONDUCTOR_LLM_CONDUCTOR_ADAPTER": str(adapter)}
+    told = (f"the planner is {conductor}", "conductor config set planner.adapter default")
+    environ = {"CONDUCTOR_LLM_PLANNER_ADAPTER": str(adapter)}
     stage.fails(3, "ask", "Why?", "--planner", conductor, env=environ, told=told)
     assert stage.server.requests == []
 
@@ -46,7 +46,7 @@ def test_the_error_names_the_bad_adapter(
     adapter = tmp_path / "lora.gguf"
     if damage != "gone":
         adapter.write_bytes(tiny.read_bytes() if damage == "model" else b"Dear sir or madam,\n")
-    environ = {"CONDUCTOR_LLM_CONDUCTOR_ADAPTER": str(adapter)}
+    environ = {"CONDUCTOR_LLM_PLANNER_ADAPTER": str(adapter)}
     done = stage.fails(5, "ask", "Why?", "--planner", tiny, env=environ)
     first = done.err.splitlines()[0]
     assert (str(adapter) in first, said in first) == (True, True)
@@ -59,16 +59,14 @@ def test_a_trace_names_the_conductor_as_the_model_store_does(stage: Stage, tiny:
 
     The file may be called anything.
     """
-    stage.config.write_text(
-        stage.config.read_text().replace("[conductor]\nmodel", "[conductor]\n#")
-    )
+    stage.config.write_text(stage.config.read_text().replace("[planner]\nmodel", "[planner]\n#"))
     stage.ok("model", "import", tiny, "--name", "mine", "--use")
     done = stage.inside("ask", "Why?", "--seed", "3", "--format", "json")
     assert done.json["conductor"].startswith("mine sha256-ends:")
     assert "planner    mine sha256-ends:" in stage.inside("trace", "show").out
 
 
-@pytest.mark.parametrize("name", ["conductor.model", "conductor.adapter"])
+@pytest.mark.parametrize("name", ["planner.model", "planner.adapter"])
 def test_a_file_is_stored_in_a_setting_by_its_whole_path(
     stage: Stage, tiny: Path, name: str
 ) -> None:

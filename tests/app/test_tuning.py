@@ -203,7 +203,7 @@ def test_a_router_is_learned_written_and_used(stage: Stage, encoder: Path, tmp_p
     assert len(stage.asked("planner")) == len(cases), (
         "the router plans, and no other planner is asked"
     )
-    chosen = {"CONDUCTOR_LLM_CONDUCTOR_MODEL": str(known)}
+    chosen = {"CONDUCTOR_LLM_PLANNER_MODEL": str(known)}
     assert "a router over alpha, beta" in stage.ok("doctor", "--offline", env=chosen).out
 
 
@@ -271,7 +271,7 @@ def test_a_planner_learns_from_a_scripted_reflection_and_is_used(
     run = stage.ok("ask", "--planner", known, "--format", "json", "--", "Some code, please").json
     assert run["answer"] == "from beta"
     assert f"mine{SUFFIX} sha256:" in run["conductor"], "the trace says with which text was planned"
-    chosen = {"CONDUCTOR_LLM_CONDUCTOR_MODEL": str(known)}
+    chosen = {"CONDUCTOR_LLM_PLANNER_MODEL": str(known)}
     assert f"mine{SUFFIX}" in stage.ok("doctor", "--offline", env=chosen).out
     assert f"mine{SUFFIX}" in stage.ok("model", "use", known).out
 

@@ -183,14 +183,15 @@ class Stage:
     ) -> None:
         """Write config.toml.
 
-        The conductor, one attempt, `more`, and one worker of this server for each name.
+        The planner, one attempt, `more`, and one worker of this server for each name.
 
         `workers` may say what else stands in the table of each. Without a `conductor` (None) no
         model plans.
         """
         lines = ["[conductor]", more or "[limits]\nattempts = 1"]
         if conductor is not None:
-            lines.insert(1, f'model = "{conductor or f"{self.url}#{PLANNER}"}"')
+            model = conductor or f"{self.url}#{PLANNER}"
+            lines = ["[planner]", f'model = "{model}"', *lines]
         tables = workers if isinstance(workers, Mapping) else dict.fromkeys(workers, "")
         lines += [self.worker(name, own) for name, own in tables.items()]
         self.config.parent.mkdir(parents=True, exist_ok=True)

@@ -305,7 +305,7 @@ THREE_STEPS = [
         ("tokens = 300", {"tokens": 10**9}, 6, 0),
         ("calls = 3", {"calls": 2}, 6, 2),
         ("calls = 3", {"calls": None}, 0, 3),
-        ("attempts = 1", {"attempts": 50, "parallel": 500, "recursion": 3}, 0, 3),
+        ("attempts = 1", {"attempts": 50, "parallel": 500, "review": 3}, 0, 3),
     ],
     ids=["calls", "cost", "cost as a number", "tokens", "lower", "none", "without flags"],
 )

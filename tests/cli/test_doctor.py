@@ -250,7 +250,7 @@ def test_every_failure_has_a_hint(stage: Stage, tmp_path: Path) -> None:
 
 def test_a_conductor_that_writes_no_plan_is_a_warning(stage: Stage) -> None:
     stage.plan = "I would rather talk about the weather."
-    finds(stage, "planning", "warning", "conductor config set conductor.profile")
+    finds(stage, "planning", "warning", "conductor config set planner.profile")
 
 
 def test_a_refused_key_has_the_same_hint_everywhere(stage: Stage) -> None:

@@ -314,7 +314,7 @@ def test_a_stored_evaluation_is_shown_without_its_models(two_workers: Stage, cas
     ("old", "new"),
     [
         ('model = "beta"', 'model = "gamma"'),
-        ("[conductor]", '[conductor]\nprofile = "published"'),
+        ("[planner]", '[planner]\nprofile = "published"'),
         ("attempts = 1", "attempts = 1\n[timeouts]\nidle = 5"),
         ("", ""),
     ],

@@ -81,7 +81,7 @@ def test_a_worker_does_not_share_the_conductors_adapter(stage: Stage, tmp_path: 
     model = make(tmp_path / "tiny.gguf")
     adapter = lora(tmp_path / "lora.gguf")
     stage.configure(f'[workers.plain]\nkind = "llama"\nmodel = "{model}"', workers=())
-    flags = {"conductor.model": str(model), "conductor.adapter": str(adapter)}
+    flags = {"planner.model": str(model), "planner.adapter": str(adapter)}
 
     async def go() -> bool:
         opened = await open_orchestra(

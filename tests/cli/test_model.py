@@ -67,7 +67,7 @@ def register(stage: Stage, *entries: str) -> None:
 def chosen(stage: Stage) -> str:
     """What the tool's own file says of the model."""
     text = stage.own.read_text() if stage.own.exists() else ""
-    return str(tomllib.loads(text).get("conductor", {}).get("model", ""))
+    return str(tomllib.loads(text).get("planner", {}).get("model", ""))
 
 
 def row(stage: Stage, name: str) -> dict[str, Any]:
@@ -293,10 +293,9 @@ def test_a_file_named_like_a_registry_model_gets_its_profile(desk: Stage, tiny: 
         ("openai/x", "prompted"),
     ):
         assert (
-            configured_profile(load_settings(os.environ, {"conductor.model": given})).name
-            == expected
+            configured_profile(load_settings(os.environ, {"planner.model": given})).name == expected
         )
-    flags = {"conductor.model": str(tiny), "conductor.profile": "prompted-json"}
+    flags = {"planner.model": str(tiny), "planner.profile": "prompted-json"}
     assert configured_profile(load_settings(os.environ, flags)).name == "prompted-json"
 
 
@@ -395,9 +394,9 @@ def test_removing_keeps_a_choice_of_another_model(desk: Stage, tiny: Path, tmp_p
     taken(desk, tiny)
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
     assert chosen(desk) == "small"
-    env = {"CONDUCTOR_LLM_CONDUCTOR_MODEL": "mine"}
+    env = {"CONDUCTOR_LLM_PLANNER_MODEL": "mine"}
     desk.ok(
-        "model", "rm", "mine", "--yes", env=env, told="CONDUCTOR_LLM_CONDUCTOR_MODEL still names it"
+        "model", "rm", "mine", "--yes", env=env, told="CONDUCTOR_LLM_PLANNER_MODEL still names it"
     )
     assert chosen(desk) == "small"
 

@@ -21,7 +21,7 @@ def test_a_model_is_asked_in_one_call_without_a_planner(stage: Stage) -> None:
 def test_one_call_needs_no_planner_and_obeys_no_mode_or_review_of_the_settings(
     stage: Stage,
 ) -> None:
-    settings = 'mode = "ultra"\n[limits]\nattempts = 1\nrecursion = 2'
+    settings = 'mode = "ultra"\n[limits]\nattempts = 1\nreview = 2'
     stage.configure(settings, conductor=None)
     stage.ok("ask", "-m", "alpha", "Say hi", out="alpha answers\n")
     assert len(stage.posts) == 1

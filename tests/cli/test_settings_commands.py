@@ -156,8 +156,8 @@ def test_a_model_is_chosen_and_found_again(stage: Stage, tiny: Path) -> None:
     stage.configure(conductor=None)
     for name in (str(tiny), f"{stage.url}#planner", "alpha", "openai/gpt-9"):
         stage.ok("model", "use", name)
-        assert stage.inside("config", "show", "conductor.model").out == f"{name}\n"
-    assert stage.own_settings == {"conductor": {"model": "openai/gpt-9"}}
+        assert stage.inside("config", "show", "planner.model").out == f"{name}\n"
+    assert stage.own_settings == {"planner": {"model": "openai/gpt-9"}}
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,17 @@ def test_a_setting_is_shown_with_where_it_comes_from(stage: Stage) -> None:
     assert shown["limits.steps"] == {"value": 4, "from": "CONDUCTOR_LLM_LIMITS_STEPS"}
     assert shown["limits.attempts"] == {"value": 1, "from": str(stage.config)}
     assert shown["limits.parallel"] == {"value": 3, "from": str(stage.own)}
-    assert shown["limits.recursion"] == {"value": 0, "from": "default"}
+    assert shown["limits.review"] == {"value": 0, "from": "default"}
+
+
+def test_an_earlier_name_of_a_setting_works_on_in_config(stage: Stage) -> None:
+    """It is said on stderr, so that scripts that read the value read the same."""
+    renamed = "limits.recursion is called limits.review now; the earlier name works on"
+    stage.ok("config", "set", "limits.recursion", "2", out="limits.review = 2\n", told=renamed)
+    assert stage.own_settings == {"limits": {"review": 2}}
+    stage.ok("config", "show", "limits.recursion", out="2\n", told=renamed)
+    shown = stage.inside("config", "show", "--json").json
+    assert shown["limits.recursion"] == shown["limits.review"]
 
 
 def test_a_setting_without_effect_prints_a_notice(stage: Stage) -> None:

@@ -100,7 +100,7 @@ def test_the_model_fits_memory_and_disk(
 def test_few_cores_get_a_small_planner_with_a_word_on_it(
     stage: Stage, home: Path, cores: int, gpus: tuple[Gpu, ...], name: str, said: str
 ) -> None:
-    settings = load_settings(stage.environ(), {"conductor.model": ""})
+    settings = load_settings(stage.environ(), {"planner.model": ""})
     [step] = propose_model(found(home, cores=cores, gpus=gpus), settings)
     assert step.name == name
     assert said in step.text
@@ -117,18 +117,18 @@ def test_with_a_key_its_cheapest_allowed_planner_is_proposed(stage: Stage, home:
         ("deny = ['provider:openai']", "gemini/gemini-3.5-flash-lite"),
     ):
         stage.configure(f"[policy]\n{policy}", workers=())
-        settings = load_settings(stage.environ(), {"conductor.model": ""})
+        settings = load_settings(stage.environ(), {"planner.model": ""})
         [step] = propose_model(found(home, keys=keys), settings)
         assert step.command == ("model", "use", name)
     stage.configure("[policy]\nlocal_only = true", workers=())
-    settings = load_settings(stage.environ(), {"conductor.model": ""})
+    settings = load_settings(stage.environ(), {"planner.model": ""})
     assert propose_model(found(home, keys=keys), settings)[0].name == "qwen2.5-7b-q4_k_m"
 
 
 def test_without_llama_cpp_no_local_planner_is_proposed(stage: Stage, home: Path) -> None:
     bare = found(home, llama=False)
     stage.configure(workers=())
-    assert propose_model(bare, load_settings(stage.environ(), {"conductor.model": ""})) == []
+    assert propose_model(bare, load_settings(stage.environ(), {"planner.model": ""})) == []
     assert "pip install" in bare.lines()["llama.cpp"]
 
 
@@ -137,11 +137,11 @@ def test_without_llama_cpp_the_largest_running_model_is_proposed(stage: Stage, h
     sizes = {"small": "qwen2.5-0.5b", "large": "qwen2.5-coder:7B-instruct", "other": "llama3.2"}
     servers = tuple(Worker(name=name, kind="ollama", model=model) for name, model in sizes.items())
     stage.configure(workers=())
-    settings = load_settings(stage.environ(), {"conductor.model": ""})
+    settings = load_settings(stage.environ(), {"planner.model": ""})
     [step] = propose_model(found(home, llama=False, workers=servers), settings)
     assert step.command == ("model", "use", "large")
     stage.configure(workers=("alpha",))
-    settings = load_settings(stage.environ(), {"conductor.model": ""})
+    settings = load_settings(stage.environ(), {"planner.model": ""})
     [step] = propose_model(found(home, llama=False), settings)
     assert step.command == ("model", "use", "alpha")
 
@@ -212,7 +212,7 @@ def test_limits_are_in_an_enforceable_unit(
         Worker(name=f"w{number}", kind="openai-compatible", price=price)
         for number, price in enumerate(prices)
     ]
-    settings = load_settings(stage.environ(), {"conductor.model": ""})
+    settings = load_settings(stage.environ(), {"planner.model": ""})
     assert [step.name for step in propose_limits(kinds, settings) if not step.done] == names
 
 
@@ -242,7 +242,7 @@ def test_yes_does_everything_once(
     )
     settings = load_settings(fresh.environ())
     assert workers(fresh) == ["gemini"]
-    assert settings["conductor.model"]
+    assert settings["planner.model"]
     assert settings["limits.cost"] or settings["limits.tokens"]
     before = fresh.own.read_bytes()
     again = fresh.inside("setup", "--yes", "--json")
@@ -332,7 +332,7 @@ def test_a_person_accepts_everything_but_the_model(fresh: Stage, columns: int) -
     assert KEY not in text
     settings = load_settings(fresh.environ())
     assert workers(fresh) == ["gemini"]
-    assert settings["conductor.model"] == ""
+    assert settings["planner.model"] == ""
     shown = text.partition("Run it?")[0].splitlines()
     assert all(len(line) <= columns or " " not in line[columns:] for line in shown), text
 

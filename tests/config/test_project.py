@@ -124,7 +124,7 @@ def test_the_lower_limit_holds_whoever_sets_it(tree: Path, tmp_path: Path) -> No
     [
         ('[workers.evil]\nkind = "openai-compatible"\nbase_url = "http://e/v1"', 1, "workers.evil"),
         ("[workers.gpt]\nenabled = true", 1, "workers.gpt"),
-        ('[conductor]\nmodel = "http://evil/v1#m"', 2, "conductor.model"),
+        ('[planner]\nmodel = "http://evil/v1#m"', 2, "planner.model"),
         ('[pools.mine]\nworkers = ["a"]', 1, "pools.mine"),
         ("[policy]\nlocal_only = false", 2, "policy.local_only = false"),
         ("[policy]\nproject = true", 2, "policy.project"),

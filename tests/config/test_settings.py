@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.config.files import Source
-from conductor_cli.config.schema import DROPPED, SETTINGS, find_setting
+from conductor_cli.config.files import Source, read_toml, set_value
+from conductor_cli.config.schema import DROPPED, RENAMED, SETTINGS, find_setting, variable_of
 from conductor_cli.config.settings import app_paths, format_value, load_settings
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.pool import Limits, Timeouts
@@ -40,13 +40,11 @@ def test_without_files_the_defaults_hold(files: dict[str, str]) -> None:
 
 
 def test_later_sources_win_over_earlier_ones(files: dict[str, str]) -> None:
-    write(
-        files, "[limits]\nsteps = 1\nparallel = 1\nattempts = 1\nrecursion = 1\n", "settings.toml"
-    )
-    write(files, "[limits]\nparallel = 2\nattempts = 2\nrecursion = 2\n")
+    write(files, "[limits]\nsteps = 1\nparallel = 1\nattempts = 1\nreview = 1\n", "settings.toml")
+    write(files, "[limits]\nparallel = 2\nattempts = 2\nreview = 2\n")
     environ = files | {f"CONDUCTOR_LLM_LIMITS_{name}": "3" for name in ("ATTEMPTS", "RECURSION")}
     environ["CONDUCTOR_LLM_LIMITS_STEPS"] = ""  # says nothing
-    limits = load_settings(environ, {"limits.recursion": 4, "limits.seconds": None}).limits
+    limits = load_settings(environ, {"limits.review": 4, "limits.seconds": None}).limits
     assert (limits.steps, limits.parallel, limits.attempts, limits.recursion, limits.seconds) == (
         1,
         2,
@@ -73,7 +71,7 @@ def test_ultra_adds_a_review_unless_set_otherwise(files: dict[str, str]) -> None
     """The mode's review is a default: a recursion that somebody set is kept."""
     ultra = {"conductor.mode": "ultra"}
     assert load_settings(files, ultra).limits.recursion == 1
-    assert load_settings(files, ultra | {"limits.recursion": 0}).limits.recursion == 0
+    assert load_settings(files, ultra | {"limits.review": 0}).limits.recursion == 0
 
 
 WRONG = {
@@ -96,8 +94,8 @@ WRONG = {
     "[conductor]\nmode = 'turbo'": (
         "line 2: conductor.mode is 'turbo'; expected one of mini, auto, ultra"
     ),
-    "[conductor]\ngpu_layers = 12": (
-        "line 2: conductor.gpu_layers is 12; expected auto, all or a number"
+    "[planner]\ngpu_layers = 12": (
+        "line 2: planner.gpu_layers is 12; expected auto, all or a number"
     ),
     "[limits]\nweight = 1": "line 2: [limits] has no key 'weight'",
     "[limit]\nsteps = 1": "line 1: unknown section 'limit'",
@@ -144,8 +142,8 @@ def test_a_wrong_variable_is_named(files: dict[str, str], name: str, value: str)
         ("limits.cost", "0.10", Decimal("0.10")),
         ("output.markdown", "OFF", False),
         ("output.markdown", "yes", True),
-        ("conductor.gpu_layers", "12", "12"),
-        ("conductor.model", "a b", "a b"),
+        ("planner.gpu_layers", "12", "12"),
+        ("planner.model", "a b", "a b"),
     ],
 )
 def test_text_is_read_by_the_settings_type(name: str, text: str, value: Any) -> None:
@@ -264,6 +262,17 @@ def test_the_line_of_a_setting_is_found_at_once(begin: str) -> None:
     assert source.where("limits", "cost") == "conductor.toml, line 3"
 
 
+EXAMPLES = {  # Values of settings that were renamed, as a variable has them
+    "planner.model": "x",
+    "planner.profile": "brief",
+    "planner.adapter": "x",
+    "planner.gpu_layers": "all",
+    "planner.context": "1024",
+    "planner.revise": "false",
+} | dict.fromkeys(("timeouts.first_token", "timeouts.idle", "timeouts.total"), "7.5")
+TOML = {name: f'"{text}"' for name, text in EXAMPLES.items() if text in {"x", "brief", "all"}}
+
+
 def test_the_present_name_of_a_setting_wins_over_the_earlier_one(files: dict[str, str]) -> None:
     """Whichever stands last in the file: the order of sections says nothing."""
     earlier = "[patience]\nfirst = 5"
@@ -272,8 +281,45 @@ def test_the_present_name_of_a_setting_wins_over_the_earlier_one(files: dict[str
         write(files, text)
         settings = load_settings(files)
         assert settings.timeouts.first_token == 7
-        [notice] = settings.dropped
+        [notice] = settings.notices
         assert "patience.first is ignored, because timeouts.first_token" in notice
+
+
+@pytest.mark.parametrize(("earlier", "present"), [*RENAMED.items()])
+def test_an_earlier_name_of_a_setting_works_on_and_is_said_once(
+    files: dict[str, str], earlier: str, present: str
+) -> None:
+    """In the user's file, in the environment, and where a program gives it."""
+    text = EXAMPLES.get(present, "7")
+    section, _, key = earlier.partition(".")
+    write(files, f"[{section}]\n{key} = {TOML.get(present, text)}")
+    [notice] = load_settings(files).notices
+    assert notice.endswith(f"line 2: {earlier} is called {present} now; the earlier name works on")
+    value = load_settings(files)[present]
+    assert str(value).lower() == text
+    write(files, "")
+    variables = {variable_of(earlier): text}
+    [notice] = load_settings(files | variables).notices
+    assert notice.startswith(f"{variable_of(earlier)} is called {variable_of(present)} now")
+    assert load_settings(files | variables)[present] == value
+    variables[variable_of(present)] = EXAMPLES.get(present, "8")
+    [notice] = load_settings(files | variables).notices
+    assert "is ignored, because" in notice
+    settings = load_settings(files, {earlier: value})
+    assert (settings[present], settings.given) == (value, {present: value})
+    assert len(settings.notices) == 1
+
+
+def test_the_own_file_gets_the_present_names_when_it_is_written(files: dict[str, str]) -> None:
+    paths = app_paths(files)
+    paths.own_file.parent.mkdir(parents=True, exist_ok=True)
+    paths.own_file.write_text('[conductor]\nmodel = "a"\n[limits]\nrecursion = 3\n')
+    assert load_settings(files).notices == ()
+    set_value(paths, "limits.calls", 5)
+    assert read_toml(paths.own_file).values == {
+        "planner": {"model": "a"},
+        "limits": {"review": 3, "calls": 5},
+    }
 
 
 def test_a_dropped_setting_is_ignored_with_a_notice(tmp_path: Path) -> None:
@@ -281,7 +327,7 @@ def test_a_dropped_setting_is_ignored_with_a_notice(tmp_path: Path) -> None:
     loaded = load_settings(
         {"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path), "CONDUCTOR_LLM_SERVE_GRACE": "5"}
     )
-    named = [name for name in DROPPED if any(name in text for text in loaded.dropped)]
+    named = [name for name in DROPPED if any(name in text for text in loaded.notices)]
     assert named == ["breaker.failures", "serve.queue", "serve.grace"]
     assert not set(DROPPED) & set(loaded.values)
     with pytest.raises(UsageError, match="was dropped"):

@@ -66,6 +66,8 @@ def test_a_broken_file_says_where_and_what_was_expected(text: str, problem: str)
     assert problem in caught.value.message
 
 
+RENAMED_LIMIT = {"limits.review": "recursion"}  # How `Limits` calls it
+
 RULES = PlanRules(workers=("ann", "bob", "cyd"))
 
 
@@ -92,9 +94,8 @@ def damaged_plan_files(draw: st.DrawFn) -> dict[str, Any]:
 @given(plan_files())
 def test_any_plan_that_is_written_is_read_and_written_alike(written: dict[str, Any]) -> None:
     read = parse_plan_file(json.dumps(written), "plan.json")
-    kept_limits = Limits(
-        **{name.removeprefix("limits."): value for name, value in read.limits.items()}
-    )
+    names = {name: name.removeprefix("limits.") for name in read.limits} | RENAMED_LIMIT
+    kept_limits = Limits(**{names[name]: value for name, value in read.limits.items()})
     assert json.loads(format_plan_file(read.question, read.plan, kept_limits)) == written
 
 
@@ -124,3 +125,36 @@ def test_what_breaks_lines_is_an_escape_in_the_file() -> None:
     assert "\u2028" not in written
     assert "\x1b" not in written
     assert parse_plan_file(written, "plan.json").question == question
+
+
+def test_a_step_of_the_planner_is_called_review_in_the_file() -> None:
+    plan = Plan(steps=(Step(worker="self", subtask="Check."),))
+    written = format_plan_file(Question(text="2+2?"), plan, Limits(recursion=2), ["ann"])
+    fields = json.loads(written)
+    assert (fields["steps"][0]["worker"], fields["limits"]) == ("review", {"review": 2})
+    read = parse_plan_file(written, "plan.json", ["ann"])
+    assert (read.plan, read.limits, read.notices) == (plan, {"limits.review": 2}, ())
+
+
+def test_earlier_names_in_a_plan_file_work_on_and_are_said() -> None:
+    earlier = {
+        "question": "2+2?",
+        "steps": [{"worker": "self", "subtask": "Check.", "access": []}],
+        "limits": {"recursion": 2},
+    }
+    read = parse_plan_file(json.dumps(earlier), "plan.json")
+    assert (read.plan.steps[0].worker, read.limits) == ("self", {"limits.review": 2})
+    assert [notice.split(" is called")[0] for notice in read.notices] == [
+        "the worker self",
+        "the limit recursion",
+    ]
+    earlier["limits"] = {"recursion": 2, "review": 2}
+    with pytest.raises(UsageError, match="both given"):
+        parse_plan_file(json.dumps(earlier), "plan.json")
+
+
+def test_a_worker_that_is_called_review_is_that_worker_in_a_plan_file() -> None:
+    own = Step(worker="review", subtask="Check.")
+    plan = Plan(steps=(own, Step(worker="self", subtask="Check again.")))
+    written = format_plan_file(Question(text="2+2?"), plan, Limits(), ["review"])
+    assert parse_plan_file(written, "plan.json", ["review"]).plan == plan

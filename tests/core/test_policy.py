@@ -69,7 +69,7 @@ def test_a_worker_must_run_at_least_one_step_at_a_time() -> None:
         ({"steps": 6}, "limits.steps must be between 1 and 5, not 6"),
         ({"parallel": 0}, "limits.parallel must be at least 1, not 0"),
         ({"attempts": 0}, "limits.attempts must be at least 1, not 0"),
-        ({"recursion": -1}, "limits.recursion must be 0 or more, not -1"),
+        ({"recursion": -1}, "limits.review must be 0 or more, not -1"),
         ({"seconds": float("inf")}, "limits.seconds is inf, so nothing can run"),
         ({"cost": Decimal("NaN")}, "limits.cost is NaN, so nothing can run"),
         ({"tokens": -5}, "limits.tokens is -5, so nothing can run"),

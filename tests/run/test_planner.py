@@ -237,7 +237,7 @@ def test_what_follows_a_whole_plan_is_not_waited_for() -> None:
             "length",
             "conductor",
             5,
-            "give it a larger context: conductor config set conductor.context N",
+            "give it a larger context: conductor config set planner.context N",
         ),
     ],
 )

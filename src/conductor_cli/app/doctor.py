@@ -41,7 +41,7 @@ from conductor_cli.app.planner_resolution import (
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers, policy_objection
 from conductor_cli.app.workers import run_worker_test
 from conductor_cli.config.schema import PREFIX
-from conductor_cli.config.settings import Settings
+from conductor_cli.config.settings import Settings, settings_json
 from conductor_cli.config.tables import plain_secrets
 from conductor_cli.core.errors import (
     ConductorError,
@@ -130,10 +130,10 @@ def _threads(settings: Settings) -> str:
     """Return how many cores a model would get now, where they are fewer than there are."""
     cores = physical_cores()
     idle = idle_cores()
-    if settings["conductor.threads"] or idle == cores:
+    if settings["planner.threads"] or idle == cores:
         return ""
     why = f"now with {idle} of {cores} cores, because other programs are busy"
-    return f", {why}; conductor config set conductor.threads {cores} uses them all"
+    return f", {why}; conductor config set planner.threads {cores} uses them all"
 
 
 def memory(settings: Settings) -> Iterator[CheckResult]:
@@ -171,7 +171,7 @@ def _memory_needed(settings: Settings) -> int:
         if planner.kind != "llama" or can_use_gpu(load_bindings()):
             return 0
         path = Path(planner.model)
-        return file_memory(path, read_model_info(path).size, settings["conductor.context"])
+        return file_memory(path, read_model_info(path).size, settings["planner.context"])
     except ConductorError:
         return 0
 
@@ -326,10 +326,6 @@ def make_report(settings: Settings, checks: Sequence[CheckResult]) -> dict[str, 
         KNOWN_SECRETS.add(
             settings.environ.get(str(item.worker.options.get("key_env") or ""), "").strip()
         )
-    values = {
-        name: {"value": dump(value), "from": settings.origins[name]}
-        for name, value in settings.values.items()
-    }
     workers = [
         {**dump(item.worker.public()), "enabled": item.enabled, "from": item.source}
         for item in settings.workers
@@ -337,7 +333,7 @@ def make_report(settings: Settings, checks: Sequence[CheckResult]) -> dict[str, 
     report = {
         "ok": not any(check.code for check in checks),
         "checks": [check.to_json() for check in checks],
-        "settings": values,
+        "settings": settings_json(settings),
         "workers": workers,
     }
     return {name: _strip(value) for name, value in KNOWN_SECRETS.redact_data(report).items()}
@@ -554,7 +550,7 @@ async def check_planning(settings: Settings) -> CheckResult:
     steps = format_count(len(trace.plan.steps), "step")
     text = f"planned {steps}, the first step after {format_duration(first)}"
     if any(isinstance(event, PlanRejected) for event in events):
-        hint = "try another profile: conductor config set conductor.profile prompted-json"
+        hint = "try another profile: conductor config set planner.profile prompted-json"
         text = f"{text}; its first reply was not a valid plan"
         return CheckResult(name="planning", state="warning", text=text, hint=hint, seconds=seconds)
     return CheckResult(name="planning", text=text, seconds=seconds)

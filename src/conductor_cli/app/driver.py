@@ -130,7 +130,7 @@ def _may_skip_planner(job: Job) -> RunSpec:
 
     Who names a planner on the command line wants its plan.
     """
-    names_planner = job.settings.origins["conductor.model"] == "command line"
+    names_planner = job.settings.origins["planner.model"] == "command line"
     return replace(
         job.spec,
         skips_planner=not (names_planner or job.settings.rehearsal),

@@ -107,8 +107,8 @@ def list_model_rows(settings: Settings) -> list[ModelRow]:
             row = _stored_row(row, manifest, manifest_memory(manifest, manifests, memory))
         rows.append(replace(row, in_use=name == planning, default=name == default))
     rows += map(_stopped_row, find_stopped_pulls(registry.values()))
-    if (chosen := settings["conductor.model"]) and not planning:
-        source = settings.origins["conductor.model"]
+    if (chosen := settings["planner.model"]) and not planning:
+        source = settings.origins["planner.model"]
         rows.append(ModelRow(name=chosen, state="elsewhere", source=source, in_use=True))
     return rows
 
@@ -212,7 +212,7 @@ def stored_planner(settings: Settings) -> str:
     try:
         manifest = planner_manifest(settings)
     except ConductorUnusable:  # its manifest cannot be read, so that only the setting names it
-        return str(settings["conductor.model"])
+        return str(settings["planner.model"])
     if manifest is not None:
         return manifest.name
     return ""
@@ -223,7 +223,7 @@ def should_become_planner(name: str, settings: Settings, *, use: bool | None) ->
 
     As asked for, else if no other model does.
     """
-    free = not settings["conductor.model"] and stored_planner(settings) in {"", name}
+    free = not settings["planner.model"] and stored_planner(settings) in {"", name}
     if use is None:
         return free
     return use
@@ -290,8 +290,8 @@ def remove_installed(name: str, settings: Settings) -> Removal:
     removal = remove_model(name, open_model_store(settings), _find_pulled(name, settings))
     # Only conductor's own settings are changed; a choice in config.toml or a variable is the
     # user's.
-    if plans and settings.origins["conductor.model"] == str(settings.paths.own_file):
-        set_value(settings.paths, "conductor.model", None)
+    if plans and settings.origins["planner.model"] == str(settings.paths.own_file):
+        set_value(settings.paths, "planner.model", None)
     return removal
 
 

@@ -237,7 +237,7 @@ def open_planner(settings: Settings, loaded: LoadedModels) -> Model:
 
 
 def _find_planner(settings: Settings) -> Worker:
-    if settings.rehearsal and settings.origins["conductor.model"] != "command line":
+    if settings.rehearsal and settings.origins["planner.model"] != "command line":
         return rehearsal_conductor()
     planner = resolve_planner(settings)
     if settings.rehearsal:
@@ -423,7 +423,7 @@ async def _build_team(
         worker_profile=worker_profile,
         max_steps=max_planned_steps(opened_planner.worker, profile),
         mode="mini" if is_routed else settings["conductor.mode"],
-        revises=settings["conductor.revise"],
+        revises=settings["planner.revise"],
     )
     planner = opened_planner.worker
     in_process = None

@@ -47,7 +47,7 @@ def resolve_planner(settings: Settings) -> Worker:
     store's default is taken. Raises `ConductorUnusable` or `ConfigError`.
     """
     settings = read_guided(settings).settings
-    text = settings["conductor.model"]
+    text = settings["planner.model"]
     configured = next((item.worker for item in settings.workers if item.worker.name == text), None)
     if _is_url(text):
         url, _, model = text.partition("#")
@@ -70,7 +70,7 @@ def resolve_planner(settings: Settings) -> Worker:
         message = (
             f"the adapter cannot be applied: the planner is {text}, and not a GGUF file of its own"
         )
-        hint = "conductor config set conductor.adapter default"
+        hint = "conductor config set planner.adapter default"
         raise ConfigError(message, hint=hint)
     return planner
 
@@ -91,7 +91,7 @@ def read_guided(settings: Settings) -> Guided:
 
     Raises `ConductorUnusable`.
     """
-    path = Path(settings["conductor.model"]).expanduser()
+    path = Path(settings["planner.model"]).expanduser()
     if path.suffix != SUFFIX or not path.is_file():
         return Guided(settings, Guide(), "")
     try:
@@ -100,7 +100,7 @@ def read_guided(settings: Settings) -> Guided:
         raise ConductorUnusable(error.message, hint=error.hint) from None
     if isinstance(file, RouterFile):
         return Guided(settings, Guide(), "")
-    values = {**settings.values, "conductor.model": file.planner}
+    values = {**settings.values, "planner.model": file.planner}
     name = f" + {_describe_file('guide', path, {})}"
     return Guided(replace(settings, values=values), file, name)
 
@@ -113,7 +113,7 @@ def planner_manifest(settings: Settings) -> Manifest | None:
     """
     settings = read_guided(settings).settings
     store = open_model_store(settings)
-    text = settings["conductor.model"]
+    text = settings["planner.model"]
     if not text:
         manifests = store.manifests()
         if len(manifests) == 1:
@@ -150,7 +150,7 @@ def has_no_model(settings: Settings) -> bool:
     Then only downloading or naming one can help.
     """
     store = open_model_store(settings)
-    return not settings["conductor.model"] and not store.manifests() and not store.damaged()
+    return not settings["planner.model"] and not store.manifests() and not store.damaged()
 
 
 def _is_url(text: str) -> bool:
@@ -159,7 +159,7 @@ def _is_url(text: str) -> bool:
 
 def _adapter(settings: Settings) -> str:
     """The whole path of the adapter that the settings name, or empty."""
-    path = settings["conductor.adapter"]
+    path = settings["planner.adapter"]
     if not path:
         return ""
     return str(Path(path).expanduser().absolute())
@@ -201,11 +201,11 @@ def _from_name(text: str, settings: Settings) -> Worker:
 
 def _from_file(path: Path, settings: Settings) -> Worker:
     options: dict[str, Any] = {
-        "gpu_layers": settings["conductor.gpu_layers"],
-        "context": settings["conductor.context"],
+        "gpu_layers": settings["planner.gpu_layers"],
+        "context": settings["planner.context"],
     }
-    if settings["conductor.threads"]:
-        options["threads"] = settings["conductor.threads"]
+    if settings["planner.threads"]:
+        options["threads"] = settings["planner.threads"]
     if adapter := _adapter(settings):
         options["adapter"] = adapter
     # A smaller model reads its prompt again faster than the state of it is written to disk.
@@ -341,7 +341,7 @@ async def resolve_profile(settings: Settings, model: Model | None) -> Profile:
     guided = read_guided(settings)
     settings = guided.settings
     profile = replace(configured_profile(guided.settings), guide=guided.guide)
-    is_open = settings["conductor.profile"] == "auto" and profile.name == PROMPTED.name
+    is_open = settings["planner.profile"] == "auto" and profile.name == PROMPTED.name
     if (
         is_open
         and isinstance(model, SupportsConstraints)
@@ -366,7 +366,7 @@ def configured_profile(settings: Settings) -> Profile:
 
     That is the one of its manifest, else of a registry file of this name.
     """
-    name = settings["conductor.profile"]
+    name = settings["planner.profile"]
     if name != "auto":
         return PROFILES.get(name, PROMPTED)
     # A model that cannot be used is reported where it is opened; a plan that is given needs none.
@@ -378,7 +378,7 @@ def configured_profile(settings: Settings) -> Profile:
             if is_trained_adapter:
                 profile = replace(profile, untrained=False)
             return profile
-        file = Path(settings["conductor.model"]).name
+        file = Path(settings["planner.model"]).name
         for entry in load_registry(settings.environ):
             if file.endswith(".gguf") and Path(entry.parts[0].file).name == file:
                 return PROFILES.get(entry.profile, PROMPTED)

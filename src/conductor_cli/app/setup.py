@@ -373,7 +373,7 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> l
 
     Raises `ConductorUnusable` or `ConfigError` for an unusable registry.
     """
-    chosen = settings["conductor.model"]
+    chosen = settings["planner.model"]
     listed = {model.name: model for model in load_registry(settings.environ)}
     if wanted == NO_MODEL:
         return []

@@ -20,9 +20,10 @@ from conductor_cli.config.files import Source, read_toml
 from conductor_cli.config.project import SWITCH, project_places
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import UsageError, suggest
-from conductor_cli.core.plan import SELF, Plan, Step
-from conductor_cli.core.pool import Limits, Worker
-from conductor_cli.core.serialization import DecodeError, dump, load
+from conductor_cli.core.plan import REVIEW, SELF, Plan, Step, to_written_name
+from conductor_cli.core.plan_file import changed_limits
+from conductor_cli.core.pool import Worker
+from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.recipients import is_local
 from conductor_cli.models.worker_options import model_of
@@ -219,7 +220,8 @@ def stand_ins(
     for text in dict.fromkeys((*template.workers, *(step.worker for step in template.steps))):
         name = text.removeprefix("$")
         wanted = template.params.get(name, "")
-        is_open = text.startswith("$") and name not in given and wanted not in {*names, SELF, ""}
+        is_named = wanted in {*names, SELF, REVIEW, ""}
+        is_open = text.startswith("$") and name not in given and not is_named
         if not is_open:
             continue
         if wanted not in chosen:
@@ -263,7 +265,6 @@ def template_of_run(trace: Trace) -> str:
         return re.sub(r"\$(?=[$a-z])", "$$", text)
 
     question = trace.question
-    usual = dump(Limits())
     steps: tuple[Step, ...] = ()
     if isinstance(trace.plan, Plan):
         steps = trace.plan.steps
@@ -274,11 +275,15 @@ def template_of_run(trace: Trace) -> str:
         "about": f"from run {trace.run}",
         "question": keep(question.text),
         "system": keep(question.system),
-        "limits": {key: value for key, value in dump(trace.limits).items() if value != usual[key]},
+        "limits": changed_limits(trace.limits),
         "files_only": files_only,
         "schema": question.schema,
         "steps": [
-            {"worker": step.worker, "subtask": keep(step.subtask), "access": list(step.access)}
+            {
+                "worker": to_written_name(step.worker, trace.pool.names),
+                "subtask": keep(step.subtask),
+                "access": list(step.access),
+            }
             for step in steps
         ],
     }

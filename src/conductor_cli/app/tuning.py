@@ -516,7 +516,7 @@ def _name_of_planner(settings: Settings, planner: Worker | None) -> str:
     manifest = planner_manifest(settings)
     if manifest is not None:
         return manifest.name
-    name = str(read_guided(settings).settings["conductor.model"])
+    name = str(read_guided(settings).settings["planner.model"])
     if name.endswith(".gguf") and planner is not None:
         return planner.model  # its whole path
     return name

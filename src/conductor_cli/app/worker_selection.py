@@ -203,7 +203,7 @@ async def resolve_pool(
     workers, price_problem = with_prices(workers)
     if price_problem:
         remarks.append(price_problem)
-    remarks += settings.dropped
+    remarks += settings.notices
     if settings.cards.problem:
         remarks.append(f"{settings.cards.problem}; measured capability cards are not used")
     pool = Pool(workers=with_abilities(workers))
@@ -224,7 +224,7 @@ def with_plain_model(settings: Settings, name: str) -> Settings:
 
     It is a worker or provider/model. Nothing is planned or reviewed, whatever the settings say.
     """
-    values = {**settings.values, "conductor.mode": "auto", "limits.recursion": 0}
+    values = {**settings.values, "conductor.mode": "auto", "limits.review": 0}
     return replace(settings, values=values, plain_model=name)
 
 

@@ -63,7 +63,8 @@ def print_plan(run: Run, limits: Limits, context: OutputContext, *, flow: bool) 
     assert isinstance(run.trace.plan, Plan)
     out = Stdout(context.stdout)
     if not out.terminal:
-        print_line(format_plan_file(run.question, run.trace.plan, limits))
+        workers = run.team.pool.names
+        print_line(format_plan_file(run.question, run.trace.plan, limits, workers))
         if context.quiet and not flow:
             return
     printer = Printer(out if out.terminal else Stderr(context.stderr), context)
@@ -349,9 +350,11 @@ class Approver:
         None where nothing was changed, or where the new plan cannot be run.
         """
         assert isinstance(run.trace.plan, Plan)
+        workers = run.team.pool.names
         # A plan file without the attachments and the history of the question.
         given = (
-            format_plan_file(Question(text=run.question.text), run.trace.plan, run.limits) + "\n"
+            format_plan_file(Question(text=run.question.text), run.trace.plan, run.limits, workers)
+            + "\n"
         )
         try:
             text = edit_text(
@@ -360,8 +363,8 @@ class Approver:
             if self._keyboard.woken:
                 raise NoAnswer
             self._draft = text
-            edited = parse_plan_file(text, FILE_NAME)
-            before = parse_plan_file(given, FILE_NAME)
+            edited = parse_plan_file(text, FILE_NAME, workers)
+            before = parse_plan_file(given, FILE_NAME, workers)
             if (edited.question, edited.limits) != (before.question, before.limits):
                 hint = "to change them: conductor plan … > plan.json, edit, conductor run plan.json"
                 message = (

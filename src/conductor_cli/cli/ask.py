@@ -180,11 +180,14 @@ def run_command(
         raise UsageError("no plan was piped to stdin", hint='conductor plan "…" | conductor run -')
     else:
         text = read_limited_text(sys.stdin.buffer, "stdin")
-    planned = parse_plan_file(text, source)
-    limits = opt.check_flags(planned.limits, source)
     session = Session(
         context.obj, options, options.settings() | opt.check_flags({"learning.check": check})
     )
+    workers = [item.worker.name for item in session.settings.workers]
+    planned = parse_plan_file(text, source, workers)
+    for notice in planned.notices:
+        session.tell(f"{source}: {notice}")
+    limits = opt.check_flags(planned.limits, source)
     session.lower_limits(limits, source)
     # What the command line names stands in place of the plan's question and files.
     words = question or ()

@@ -11,10 +11,16 @@ import typer
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_done, print_json, print_line, print_notice, print_table
 from conductor_cli.config.files import set_value
-from conductor_cli.config.settings import Settings, app_paths, find_setting, format_value
+from conductor_cli.config.schema import Setting, describe_renamed
+from conductor_cli.config.settings import (
+    Settings,
+    app_paths,
+    find_setting,
+    format_value,
+    settings_json,
+)
 from conductor_cli.config.tables import find_pool
 from conductor_cli.core.errors import ConfigError, UsageError
-from conductor_cli.core.serialization import dump
 from conductor_cli.system.terminal_tables import Column
 
 app = typer.Typer(help="Settings: where they come from and what they are.", no_args_is_help=True)
@@ -41,18 +47,10 @@ def show_settings_command(
             print_line(format_value(pool.workers))
         return
     if name is not None:
-        name = find_setting(name).name
-    if json:
-        shown = settings.values if name is None else {name: settings[name]}
-        print_json(
-            {
-                key: {"value": dump(value), "from": settings.origins[key]}
-                for key, value in shown.items()
-            }
-        )
+        _show_setting(settings, name, json=json)
         return
-    if name is not None:
-        print_line(format_value(settings[name]))
+    if json:
+        print_json(settings_json(settings))
         return
     rows = [
         [name, format_value(value), settings.origins[name]]
@@ -66,8 +64,28 @@ def show_settings_command(
     print_line(f"conductor's:  {settings.paths.own_file}")
     for file, _ in settings.projects:
         print_line(f"project's:    {file}")
-    for notice in settings.dropped:
+    for notice in settings.notices:
         print_notice(notice)
+
+
+def _show_setting(settings: Settings, name: str, *, json: bool) -> None:
+    """Print one setting, whose name may be an earlier one. Raises `UsageError`."""
+    item = _find_named(name)
+    if json:
+        print_json({name: settings_json(settings)[name]})
+    else:
+        print_line(format_value(settings[item.name]))
+
+
+def _find_named(name: str) -> Setting:
+    """Return the setting that a command line names, and say its present name if it has another.
+
+    Raises `UsageError`.
+    """
+    item = find_setting(name)
+    if item.name != name:
+        print_notice(describe_renamed(name, item.name))
+    return item
 
 
 # A value may begin with a dash
@@ -86,11 +104,12 @@ def set_setting_command(
     if name.startswith(POOLS):
         _set_pool(opt.stored_settings(context), name.removeprefix(POOLS), value)
         return
-    item = find_setting(name)
+    item = _find_named(name)
+    name = item.name
     paths = app_paths(os.environ)
     file = Path(value).expanduser()
     # A setting applies in every directory
-    if name in ("conductor.model", "conductor.adapter") and file.is_file():
+    if name in ("planner.model", "planner.adapter") and file.is_file():
         value = str(file.absolute())
     try:
         new = None if value == "default" else item.parse(value)

@@ -114,7 +114,7 @@ _OPTION_HINTS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "--gpu-layers": (
         "--seed",
-        "it is a setting: conductor config set conductor.gpu_layers auto|all|N",
+        "it is a setting: conductor config set planner.gpu_layers auto|all|N",
     ),
     "--copy": (
         "--base",
@@ -129,7 +129,7 @@ _OPTION_HINTS: Final[Mapping[str, tuple[str, str]]] = {
         "",
         "it is a setting: conductor config set output.color always|never; NO_COLOR is obeyed, too",
     ),
-    "--adapter": ("", "it is a setting: conductor config set conductor.adapter FILE"),
+    "--adapter": ("", "it is a setting: conductor config set planner.adapter FILE"),
     "--full": ("--lora", "it was dropped: without --lora all weights are trained"),
     "--fetch": ("--file", "it was dropped: curl -sSL -o page.html URL; then: --file page.html"),
     "--no-tools": ("--tools", "it was dropped; use instead: --tools none"),

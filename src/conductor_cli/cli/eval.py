@@ -142,7 +142,7 @@ def eval_command(
 
     Accuracy, cost and time.
     """
-    flags = {"conductor.model": conductor, "conductor.pool": pool, "output.progress": progress}
+    flags = {"planner.model": conductor, "conductor.pool": pool, "output.progress": progress}
     flags |= opt.policy_settings(allow, deny, local_only)
     flags = opt.check_flags(flags)
     load = partial(_settings, flags, context.obj.config, rehearsal=cases == REHEARSAL)

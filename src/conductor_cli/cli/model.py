@@ -344,15 +344,15 @@ def _choose(
 
     Say and return whether that has an effect.
     """
-    set_value(settings.paths, "conductor.model", chosen)
+    set_value(settings.paths, "planner.model", chosen)
     after = opt.stored_settings(context)
-    if after["conductor.model"] == chosen:
+    if after["planner.model"] == chosen:
         say(f"the planner is now {shown}")
         _prepare(after, quiet=context.obj.quiet)
         return True
     say(f"saved: {shown}")
     print_notice(
-        f"{after.origins['conductor.model']} sets {after['conductor.model']} and takes precedence"
+        f"{after.origins['planner.model']} sets {after['planner.model']} and takes precedence"
     )
     return False
 
@@ -414,7 +414,7 @@ def use_command(
     chosen = model
     if path.exists() and not is_name:
         chosen = str(path.absolute())
-    settings = opt.stored_settings(context, {"conductor.model": chosen})
+    settings = opt.stored_settings(context, {"planner.model": chosen})
     shown = describe_planning_model(resolve_planner(settings)) + read_guided(settings).name
     if shown != chosen:
         shown = f"{chosen} ({shown})"
@@ -477,6 +477,6 @@ def remove_model_command(
     if planner == name:
         after = opt.stored_settings(context)
         notice = f"{name} was the model that plans"
-        if after["conductor.model"]:
-            notice += f" and {after.origins['conductor.model']} still names it"
+        if after["planner.model"]:
+            notice += f" and {after.origins['planner.model']} still names it"
         print_notice(f"{notice}; to choose another: conductor model use NAME")

@@ -224,7 +224,7 @@ Json = Annotated[bool, option("--json", "Print JSON.")]
 
 FLAGS: Final = {
     "limits.steps": "--max-steps",
-    "limits.recursion": "--review",
+    "limits.review": "--review",
     "limits.cost": "--max-cost",
     "limits.tokens": "--max-tokens",
     "limits.calls": "--max-calls",
@@ -329,12 +329,12 @@ class RunOptions:
         tools = split_names(self.tools)
         given = {
             "conductor.mode": self.mode,
-            "conductor.model": self.conductor,
+            "planner.model": self.conductor,
             "conductor.pool": self.pool,
             "conductor.tools": None if tools is None else ",".join(dict.fromkeys(tools)),
             "conductor.allow_tools": split_names(self.allow_tools),
             "limits.steps": self.max_steps,
-            "limits.recursion": self.recursion,
+            "limits.review": self.recursion,
             "limits.cost": parse_cost(self.max_cost),
             "limits.tokens": self.max_tokens,
             "limits.calls": self.max_calls,
@@ -535,7 +535,8 @@ def check_flags(settings: Mapping[str, Any], source: str = "") -> dict[str, Any]
         if value is None:
             continue
         try:
-            values[name] = find_setting(name).check(value)
+            setting = find_setting(name)
+            values[setting.name] = setting.check(value)
         except ConfigError as error:
             message = f"{source}: {error.message}"
             if not source:

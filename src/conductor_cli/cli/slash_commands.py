@@ -310,9 +310,9 @@ async def _planner(chat: ChatSession, rest: str) -> None:
         )
     _check_planned(chat, "planner")
     if rest == "-":
-        await chat.change({"conductor.model": None})
+        await chat.change({"planner.model": None})
     elif rest:
-        await chat.change(check_flags({"conductor.model": rest}))
+        await chat.change(check_flags({"planner.model": rest}))
     orchestra = await chat.open()
     out.print_notice(f"{without_file_hash(orchestra.team.name)} plans")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import typer  # noqa: TC002 - Typer reads the annotations
@@ -20,7 +21,7 @@ from conductor_cli.cli.output import print_json, print_line, print_table
 from conductor_cli.cli.session import Session, read_text_file
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.core.plan import SELF
+from conductor_cli.core.plan import REVIEW, SELF, from_written_name
 from conductor_cli.core.pool import Worker
 from conductor_cli.state.opening import open_state
 from conductor_cli.system.terminal_tables import Column
@@ -144,14 +145,16 @@ def open_template(
     if template.files_only:
         session.narrow_readers(template.files_only, str(file.path))
     if session.settings.rehearsal:
-        return templates.fill_template(template, name, values, words)
+        return _with_reviews(templates.fill_template(template, name, values, words), ())
     workers = _usable_workers(session.settings, only)
     stand_ins = templates.stand_ins(template, values, workers)
     filled = templates.fill_template(template, name, {**stand_ins, **values}, words)
-    known = [*(worker.name for worker in workers), SELF]
+    names = [worker.name for worker in workers]
+    filled = _with_reviews(filled, names)
+    known = [*names, SELF]
     for step, given in zip(filled.steps, template.steps, strict=True):
         if step.worker not in known and given.worker.startswith("$"):
-            hint = f"name one of yours: -p {given.worker[1:]}=NAME; known: {', '.join(known)}"
+            hint = f"name one of yours: -p {given.worker[1:]}=NAME; known: {', '.join((*names, REVIEW))}"
             raise UsageError(
                 f"the template gives a step to {step.worker!r:.60}, which is no worker", hint=hint
             )
@@ -174,3 +177,11 @@ def _usable_workers(settings: Settings, only: Sequence[str]) -> Sequence[Worker]
         if is_named and not policy_objection(settings, worker):
             usable.append(worker)
     return usable or workers
+
+
+def _with_reviews(template: templates.Template, workers: Collection[str]) -> templates.Template:
+    """Return a template whose steps on `review` are done by the planner."""
+    steps = tuple(
+        replace(step, worker=from_written_name(step.worker, workers)) for step in template.steps
+    )
+    return replace(template, steps=steps)

@@ -323,7 +323,7 @@ def rerun_command(
     # Loads everything that a run needs; the other commands stay quick
     from conductor_cli.cli.session import Session
 
-    session = Session(context.obj, options, options.settings() | {"limits.recursion": 0})
+    session = Session(context.obj, options, options.settings() | {"limits.review": 0})
     trace = session.read_ended(run)
     if not trace.steps:
         hint = f"conductor trace show {trace.run} shows the run"

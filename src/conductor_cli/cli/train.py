@@ -189,7 +189,7 @@ def _train(training: Training, *, yes: bool, quiet: bool) -> None:
         print_line(f"exported: {path}")
         print_line(f"to plan with it: conductor model import {path} --base NAME|FILE")
         if profile != DEFAULT_RECIPE.profile:
-            print_line(f"                 conductor config set conductor.profile {profile}")
+            print_line(f"                 conductor config set planner.profile {profile}")
 
 
 def _tuned(texts: Sequence[str] | None) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def try_command(
 
     Your best worker alone, one chosen worker, and a plan.
     """
-    flags = {"conductor.model": conductor, "conductor.pool": pool, "output.progress": progress}
+    flags = {"planner.model": conductor, "conductor.pool": pool, "output.progress": progress}
     settings = opt.stored_settings(context, flags)
     if rehearsal:
         source = REHEARSAL

@@ -79,7 +79,7 @@ def tune_command(
 
     Say so where it is proved.
     """
-    flags = {"conductor.model": conductor, "conductor.pool": pool, "output.progress": progress}
+    flags = {"planner.model": conductor, "conductor.pool": pool, "output.progress": progress}
     settings = opt.stored_settings(context, flags)
     if output.suffix != SUFFIX or not output.absolute().parent.is_dir():
         hint = f"name a file that ends with {SUFFIX}, in a directory that exists"

@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.config.schema import PREFIX
+from conductor_cli.config.schema import PREFIX, RENAMED
 from conductor_cli.core.bounded_parsing import MAX_TOML, parse_toml
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.system.disk import editing, open_finite, write_atomically
@@ -261,6 +261,7 @@ def edit_settings_file(path: Path) -> Iterator[dict[str, Any]]:
                     f"{source.where(section)}: unknown section {section!r}", hint="remove the line"
                 )
         values = {section: dict(content) for section, content in source.values.items()}
+        _use_present_names(values)
         yield values
         filled = {section: content for section, content in values.items() if content}
         try:
@@ -269,6 +270,16 @@ def edit_settings_file(path: Path) -> Iterator[dict[str, Any]]:
             raise ConfigError(
                 f"the value for {path} is not UTF-8 text", hint="type it again"
             ) from None
+
+
+def _use_present_names(values: dict[str, dict[str, Any]]) -> None:
+    """Give the settings of the tool's own file the names that they have now."""
+    for old, new in RENAMED.items():
+        old_section, _, old_key = old.partition(".")
+        new_section, _, new_key = new.partition(".")
+        if old_key in values.get(old_section, {}):
+            value = values[old_section].pop(old_key)
+            values.setdefault(new_section, {}).setdefault(new_key, value)
 
 
 def set_value(paths: AppPaths, name: str, value: Any) -> None:  # noqa: ANN401 - any TOML value

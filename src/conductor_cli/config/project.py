@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.config.files import Source, read_toml
-from conductor_cli.config.schema import SETTINGS_BY_NAME, Setting
+from conductor_cli.config.schema import SETTINGS_BY_NAME, Setting, present_name
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.terminal_text import one_line
 
@@ -107,7 +107,7 @@ def apply_project_file(
         if not isinstance(content, Mapping):
             raise _forbidden(source, section, "", "")
         for key, value in content.items():
-            item = SETTINGS_BY_NAME.get(f"{section}.{key}")
+            item = SETTINGS_BY_NAME.get(present_name(f"{section}.{key}"))
             if item is None or not may_narrow(item):
                 raise _forbidden(source, section, key, f".{key}")
             try:

@@ -68,7 +68,7 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        return PREFIX + self.name.upper().replace(".", "_")
+        return variable_of(self.name)
 
     @property
     def expected(self) -> str:
@@ -163,7 +163,7 @@ class Setting:
 
 SETTINGS: Final = (
     Setting(
-        name="conductor.model",
+        name="planner.model",
         type="text",
         default="",
         help="the model that plans: a stored model, a worker, a GGUF file, provider/model, a URL "
@@ -171,17 +171,45 @@ SETTINGS: Final = (
         "model) or URL#MODEL",
     ),
     Setting(
-        name="conductor.profile",
+        name="planner.profile",
         type="text",
         default="auto",
         choices=("auto", "prompted", "prompted-json", "brief", "published"),
         help="how prompts and plans of the planner are written; auto depends on the model",
     ),
     Setting(
-        name="conductor.adapter",
+        name="planner.adapter",
         type="text",
         default="",
         help="a LoRA adapter in a GGUF file, applied to a local model",
+    ),
+    Setting(
+        name="planner.gpu_layers",
+        type="text",
+        default="auto",
+        form="auto, all or a number",
+        pattern=r"auto|all|[0-9]{1,4}",
+        help="layers of a local model to put on the GPU: auto, all or a number",
+    ),
+    Setting(
+        name="planner.context",
+        type="whole",
+        default=8192,
+        least=512,
+        help="context size of a local model, in tokens",
+    ),
+    Setting(
+        name="planner.threads",
+        type="whole",
+        default=0,
+        least=0,
+        help="threads of a local model; 0 uses one per physical core that is idle when it is loaded",
+    ),
+    Setting(
+        name="planner.revise",
+        type="yes-no",
+        default=True,
+        help="ask the planner once for the rest of the plan where no worker can do a step",
     ),
     Setting(
         name="conductor.mode",
@@ -213,34 +241,6 @@ SETTINGS: Final = (
         help="tools that may be called without asking: all of a server (NAME) or one (NAME.TOOL)",
     ),
     Setting(
-        name="conductor.gpu_layers",
-        type="text",
-        default="auto",
-        form="auto, all or a number",
-        pattern=r"auto|all|[0-9]{1,4}",
-        help="layers of a local model to put on the GPU: auto, all or a number",
-    ),
-    Setting(
-        name="conductor.context",
-        type="whole",
-        default=8192,
-        least=512,
-        help="context size of a local model, in tokens",
-    ),
-    Setting(
-        name="conductor.threads",
-        type="whole",
-        default=0,
-        least=0,
-        help="threads of a local model; 0 uses one per physical core that is idle when it is loaded",
-    ),
-    Setting(
-        name="conductor.revise",
-        type="yes-no",
-        default=True,
-        help="ask the planner once for the rest of the plan where no worker can do a step",
-    ),
-    Setting(
         name="limits.steps",
         type="whole",
         default=None,
@@ -258,7 +258,7 @@ SETTINGS: Final = (
         help="maximum attempts of one worker at one step",
     ),
     Setting(
-        name="limits.recursion",
+        name="limits.review",
         type="whole",
         default=0,
         least=0,
@@ -519,11 +519,19 @@ SETTINGS: Final = (
 )
 
 RENAMED: Final = {
+    "conductor.model": "planner.model",
+    "conductor.profile": "planner.profile",
+    "conductor.adapter": "planner.adapter",
+    "conductor.gpu_layers": "planner.gpu_layers",
+    "conductor.context": "planner.context",
+    "conductor.threads": "planner.threads",
+    "conductor.revise": "planner.revise",
+    "limits.recursion": "limits.review",
     "patience.first": "timeouts.first_token",
     "patience.idle": "timeouts.idle",
     "patience.total": "timeouts.total",
 }
-"""Settings that files may have under an earlier name."""
+"""Earlier names of settings, which work on wherever the present one does."""
 
 DROPPED: Final[dict[str, str]] = {
     "output.brief": "--quiet and output.progress say what is shown",
@@ -556,11 +564,27 @@ def current_form(name: str, value: Any) -> tuple[str, Any]:  # noqa: ANN401 - an
         if value:
             return name, "auto"
         return name, "never"
-    return RENAMED.get(name, name), value
+    return present_name(name), value
+
+
+def present_name(name: str) -> str:
+    """Return the name that a setting has now, which may have had this one earlier."""
+    return RENAMED.get(name, name)
+
+
+def variable_of(name: str) -> str:
+    """Return the environment variable of the setting of this name."""
+    return PREFIX + name.upper().replace(".", "_")
+
+
+def describe_renamed(used: str, present: str) -> str:
+    """Return what is said where an earlier name is used."""
+    return f"{used} is called {present} now; the earlier name works on"
 
 
 def find_setting(name: str) -> Setting:
-    """Return the setting of this name. Raises `UsageError`."""
+    """Return the setting of this name, or of this earlier one. Raises `UsageError`."""
+    name = present_name(name)
     if name in DROPPED:
         raise UsageError(
             f"the setting {name} was dropped", hint=f"it is fixed now: {DROPPED[name]}"

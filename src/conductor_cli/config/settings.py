@@ -29,7 +29,10 @@ from conductor_cli.config.schema import (
     SETTINGS,
     SETTINGS_BY_NAME,
     current_form,
+    describe_renamed,
     find_setting,
+    present_name,
+    variable_of,
 )
 from conductor_cli.config.tables import (
     ConfiguredProvider,
@@ -44,6 +47,7 @@ from conductor_cli.config.tables import (
 from conductor_cli.core.errors import ConfigError, suggest
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import DayLimits, Limits, Timeouts
+from conductor_cli.core.serialization import dump
 from conductor_cli.system.known_secrets import KNOWN_SECRETS, secrets_of_environment
 
 __all__ = [
@@ -54,6 +58,7 @@ __all__ = [
     "app_paths",
     "find_setting",
     "load_settings",
+    "settings_json",
     "with_lower_limits",
 ]
 
@@ -78,8 +83,8 @@ class Settings:
     projects: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """The project files that apply here, with the settings that each narrowed."""
     environ: Mapping[str, str] = field(repr=False, default_factory=dict)
-    dropped: tuple[str, ...] = ()
-    """What to say of settings that were dropped and are still given somewhere."""
+    notices: tuple[str, ...] = ()
+    """What to say of settings that were dropped or renamed and are still given somewhere."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """The part of `values` that the command line set, alone: its rules are held to more than those
     of a file.
@@ -96,7 +101,9 @@ class Settings:
 
     @property
     def limits(self) -> Limits:
-        return Limits(**{item.name: self[f"limits.{item.name}"] for item in fields(Limits)})
+        return Limits(
+            **{item.name: self[present_name(f"limits.{item.name}")] for item in fields(Limits)}
+        )
 
     @property
     def day_limits(self) -> DayLimits:
@@ -134,21 +141,25 @@ def load_settings(
     sources = [read_toml(paths.own_file), user_file]
     values: dict[str, Any] = {item.name: item.default for item in SETTINGS}
     origins = dict.fromkeys(values, "default")
-    dropped: list[str] = []
+    notices: list[str] = []
     for source in sources:
-        dropped += _apply_file(values, origins, source)
-    dropped += _check_variables(environ)
-    _apply_variables(values, origins, environ)
+        notices += _apply_file(values, origins, source)
+    # The tool's own file has the present names as soon as the tool writes it again.
+    notices += _say_renamed(user_file)
+    notices += _check_variables(environ)
+    notices += _apply_variables(values, origins, environ)
     given = _apply_flags(values, origins, flags or {})
-    if values["conductor.mode"] == "ultra" and origins["limits.recursion"] == "default":
-        values["limits.recursion"] = 1
-        origins["limits.recursion"] = "mode ultra"
+    notices += [describe_renamed(name, RENAMED[name]) for name in flags or {} if name in RENAMED]
+    if values["conductor.mode"] == "ultra" and origins["limits.review"] == "default":
+        values["limits.review"] = 1
+        origins["limits.review"] = "mode ultra"
     # Last, because a project file can only narrow what all other sources say.
     narrowed = []
     if values[SWITCH]:
         for source in project_files():
             names = apply_project_file(values, origins, source)
             narrowed.append((str(source.path), names))
+            notices += _say_renamed(source)
     cards = load_cards(cards_file(paths))
     workers = tuple(
         replace(item, worker=cards.apply_to(item.worker)) for item in workers_of(sources)
@@ -165,23 +176,35 @@ def load_settings(
         projects=tuple(narrowed),
         environ=environ,
         given=given,
-        dropped=tuple(dropped),
+        notices=tuple(notices),
     )
 
 
 def _apply_variables(
     values: dict[str, Any], origins: dict[str, str], environ: Mapping[str, str]
-) -> None:
-    """Take the settings of the environment. Raises `ConfigError`."""
-    for item in SETTINGS:
-        text = environ.get(item.variable, "")
-        if text:
-            try:
-                values[item.name] = item.parse(text)
-                origins[item.name] = item.variable
-            except ConfigError as error:
-                message = f"{item.variable}: {error.message}"
-                raise ConfigError(message, hint="change or unset the variable") from None
+) -> list[str]:
+    """Take the settings of the environment; return notices of earlier names.
+
+    Raises `ConfigError`.
+    """
+    notices = []
+    for name in (*RENAMED, *SETTINGS_BY_NAME):  # the present names last, so that they win
+        variable = variable_of(name)
+        text = environ.get(variable, "")
+        if not text:
+            continue
+        item = find_setting(name)
+        try:
+            values[item.name] = item.parse(text)
+        except ConfigError as error:
+            message = f"{variable}: {error.message}"
+            raise ConfigError(message, hint="change or unset the variable") from None
+        origins[item.name] = variable
+        if name != item.name and environ.get(item.variable):
+            notices.append(_say_ignored(variable, item.variable))
+        elif name != item.name:
+            notices.append(describe_renamed(variable, item.variable))
+    return notices
 
 
 def _apply_flags(
@@ -189,7 +212,9 @@ def _apply_flags(
 ) -> dict[str, Any]:
     """Take the settings of a command line; return those that it gives. Raises `ConfigError`."""
     given = {
-        name: find_setting(name).check(value) for name, value in flags.items() if value is not None
+        present_name(name): find_setting(name).check(value)
+        for name, value in flags.items()
+        if value is not None
     }
     for name, value in given.items():
         item = find_setting(name)
@@ -242,7 +267,7 @@ def _check_variables(environ: Mapping[str, str]) -> list[str]:
 
     Ignored, a mistyped `CONDUCTOR_LLM_POLICY_LOCALONLY` would protect nothing and say nothing.
     """
-    variables = {item.variable for item in SETTINGS}
+    variables = {variable_of(name) for name in (*SETTINGS_BY_NAME, *RENAMED)}
     sections = tuple({f"{PREFIX}{item.name.partition('.')[0].upper()}_" for item in SETTINGS})
     dropped = {f"{PREFIX}{name.upper().replace('.', '_')}": name for name in DROPPED}
     for name, text in environ.items():
@@ -259,8 +284,21 @@ def _say_dropped(where: str, name: str) -> str:
     return f"{where}: the setting {name} was dropped and is ignored: {DROPPED[name]}"
 
 
+def _say_ignored(used: str, present: str) -> str:
+    return f"{used} is ignored, because {present}, its present name, is set too"
+
+
+def _say_renamed(source: Source) -> list[str]:
+    """Return a line for each setting of a file that has another name now, and counts."""
+    return [
+        f"{source.where(*old.split('.'))}: {describe_renamed(old, new)}"
+        for old, new in RENAMED.items()
+        if is_written(source, old) and not is_written(source, new)
+    ]
+
+
 def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source) -> list[str]:
-    """Take the settings of a file; return notices of dropped ones. Raises `ConfigError`."""
+    """Take the settings of a file; return notices of ignored ones. Raises `ConfigError`."""
     sections = {name.split(".")[0] for name in (*SETTINGS_BY_NAME, *DROPPED, *RENAMED)}
     dropped = []
     for section, content in source.values.items():
@@ -279,10 +317,7 @@ def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source)
                 dropped.append(_say_dropped(where, name))
                 continue
             if name != f"{section}.{key}" and is_written(source, name):
-                dropped.append(
-                    f"{where}: {section}.{key} is ignored, because {name}, its present name, is "
-                    "set too"
-                )
+                dropped.append(f"{where}: {_say_ignored(f'{section}.{key}', name)}")
                 continue
             if name not in SETTINGS_BY_NAME:
                 prefix = f"{section}."
@@ -307,6 +342,15 @@ def is_written(source: Source, name: str) -> bool:
     section, _, key = name.partition(".")
     content = source.values.get(section)
     return isinstance(content, Mapping) and key in content
+
+
+def settings_json(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return value and origin of each setting, under its name and under those it had before."""
+    names = {name: name for name in settings.values} | RENAMED
+    return {
+        shown: {"value": dump(settings[name]), "from": settings.origins[name]}
+        for shown, name in names.items()
+    }
 
 
 def format_value(value: Any) -> str:  # noqa: ANN401 - any TOML value

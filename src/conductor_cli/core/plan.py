@@ -10,7 +10,7 @@ waits for anything.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -24,6 +24,7 @@ make plans that cost more and answer worse than the best worker alone.
 """
 GIVEN: Final = 0  # The number of the given text in the access lists of a nested run
 SELF: Final = "self"  # The worker name and kind of the planner itself: such a step is a nested run
+REVIEW: Final = "review"  # What people call such a step, and write into plan files and templates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +151,23 @@ def _exists_before(item: int, number: int, rules: PlanRules) -> bool:
     if item == GIVEN:
         return rules.given
     return 1 <= item < number
+
+
+def from_written_name(worker: str, workers: Collection[str]) -> str:
+    """Return the worker that a person calls by a name, where these `workers` have theirs.
+
+    A review is done by the planner, unless a worker is called so.
+    """
+    if worker == REVIEW and REVIEW not in workers:
+        return SELF
+    return worker
+
+
+def to_written_name(worker: str, workers: Collection[str]) -> str:
+    """Return how a person writes the name of a worker: the other way of `from_written_name`."""
+    if worker == SELF and REVIEW not in workers:
+        return REVIEW
+    return worker
 
 
 def check_plan(plan: Plan, rules: PlanRules) -> None:

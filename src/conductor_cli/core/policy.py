@@ -342,7 +342,7 @@ def check_limits(limits: Limits, *, planned: bool = True) -> None:
                 hint="remove the limit, or raise it",
             )
     if limits.recursion < 0:
-        raise ConfigError(f"limits.recursion must be 0 or more, not {limits.recursion}")
+        raise ConfigError(f"limits.review must be 0 or more, not {limits.recursion}")
 
 
 def plan_rules(  # noqa: PLR0913 - all that a plan depends on

@@ -110,7 +110,7 @@ REVIEW: Final = (
     "Check the answer at hand against the question. Accept it if it stands; otherwise "
     "have it corrected."
 )
-"""The subtask of the review that `limits.recursion` appends to a plan."""
+"""The subtask of the review that `limits.review` appends to a plan."""
 
 
 class PlanStream:
@@ -444,7 +444,7 @@ class PlanStream:
 
 
 def announce_parsed(state: RunState, item: ParsedStep) -> None:
-    """Schedule a planned step, and after the last the review that `limits.recursion` asks for."""
+    """Schedule a planned step, and after the last the review that `limits.review` asks for."""
     given_up = state.planning.given_up
     if given_up:
         access = tuple(number for number in item.step.access if number not in given_up)

@@ -226,7 +226,7 @@ def problem_with(state: RunState, plan: Plan, *, reviewed: bool = False) -> Fail
     """Return why a plan that the planner did not write cannot be run; None where it can.
 
     It names its workers on purpose, so no worker is replaced by another. `reviewed`: it already
-    holds the reviews that `limits.recursion` appends.
+    holds the reviews that `limits.review` appends.
     """
     forbidden = state.policy.plan_violation(plan)
     if forbidden is not None:
@@ -522,7 +522,7 @@ def _cannot_plan(error: ConductorError, key_hint: str) -> Failure:
     if failure.kind == "key":
         kind = "key"
     hints = {
-        "length": "give it a larger context: conductor config set conductor.context N",
+        "length": "give it a larger context: conductor config set planner.context N",
         "auth": key_hint,
     }
     hint = hints.get(failure.reason, "") or failure.hint

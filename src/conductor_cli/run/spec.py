@@ -112,7 +112,7 @@ class RunSpec:
     skips_planner: bool = False  # Where it has nothing to choose, one worker answers in one call
     is_plain: bool = False  # So it is whatever the settings say of plans: the user has said so
     approves: bool = False  # No step is started before `Run.decide` was told so
-    reviews: bool = True  # The reviews that `limits.recursion` asks for are appended to the plan
+    reviews: bool = True  # The reviews that `limits.review` asks for are appended to the plan
 
     team: Team | None = None  # None for that of the orchestra
     limits: Limits | None = None  # None for those of the orchestra

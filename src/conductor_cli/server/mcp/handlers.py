@@ -184,7 +184,9 @@ class Handlers:
         else:
             planned = None
             if "plan" in arguments:
-                planned = read_plan(arguments["plan"])
+                workers = self._starter.settings({}).workers
+                names = [item.worker.name for item in workers]
+                planned = read_plan(arguments["plan"], names)
             job = self._job(arguments, planned)
         job = replace(job, spec=replace(job.spec, plan_only=name == "plan"))
         async with _reporting(context) as show:
@@ -448,7 +450,9 @@ def plan_result(run: Run, limits: Limits) -> CallToolResult:
             "plan:"
         ),
     ]
-    return result_of("\n".join(lines), format_plan_file(run.question, trace.plan, limits))
+    return result_of(
+        "\n".join(lines), format_plan_file(run.question, trace.plan, limits, run.team.pool.names)
+    )
 
 
 def look_at_runs(

@@ -7,7 +7,7 @@ narrow the settings.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
@@ -314,9 +314,9 @@ def read_question(arguments: Mapping[str, Any]) -> Question:
     )
 
 
-def read_plan(plan: Mapping[str, Any]) -> PlanFile:
-    """The plan that a client gives. Raises `UsageError`."""
-    planned = parse_plan_file(json.dumps(plan), "plan")
+def read_plan(plan: Mapping[str, Any], workers: Collection[str]) -> PlanFile:
+    """The plan that a client gives, where `workers` are the names on offer. Raises `UsageError`."""
+    planned = parse_plan_file(json.dumps(plan), "plan", workers)
     if not planned.question.text.strip():
         raise UsageError("the question of the plan is blank", hint="the tool plan writes one")
     if planned.question.attachments:
@@ -364,7 +364,7 @@ def narrowed(
         name = named.get(setting, setting) if setting in limits else setting
         new = _checked(setting, name, Decimal(str(value)) if setting == "limits.cost" else value)
         most = values[setting]
-        if setting == "limits.recursion":
+        if setting == "limits.review":
             most = max(most, 1)  # any call may choose the mode ultra, which appends one review
         if most is not None and new > most:
             hint = f"a call can only lower {setting}, which is from {origins[setting]}"

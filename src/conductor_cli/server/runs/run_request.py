@@ -381,7 +381,7 @@ async def build_rerun(starter: RunStarter, again: Trace, run: str, client: Princ
         raise UsageError(message, hint="let the client ask again")
     again.pool.subset([record.step.worker for record in again.steps if record.step.worker != SELF])
     settings = _client_settings(
-        starter, client.key, "", {"conductor.mode": again.mode, "limits.recursion": 0}
+        starter, client.key, "", {"conductor.mode": again.mode, "limits.review": 0}
     )
     only = starter.options.workers
     # Else a run keeps its own workers, whatever the pool is today
