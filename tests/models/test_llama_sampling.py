@@ -446,3 +446,31 @@ def test_every_sampled_plan_is_valid(models: Path) -> None:
     lines = chain.from_iterable(plan.split("\n") for *_, plan, _ in plans)
     assert {line[0] for line in lines} == set("ABCDEFGHIJKL")
     assert len({plan for *_, plan, _ in plans}) >= 0.9 * SEEDS
+
+
+def test_a_sampled_reply_has_the_probability_of_each_token(partial: Path) -> None:
+    """The same as the logits give that are read again, after the same tokens."""
+    request = ask("Who?", grammar='root ::= [A-C] " " [A-C]', temperature=1.0, seed=3)
+    with opened(partial) as engine:
+        reply = engine.sample(request, CancelToken())
+        spellings = map(engine.vocabulary.token_bytes, reply.tokens[:-1])
+        assert b"".join(spellings).decode() == reply.text
+        assert engine.vocabulary.is_end(reply.tokens[-1])
+        prompt = engine.tokenize(request)
+        engine.kv_cache.read(prompt)
+        for position, token in enumerate(reply.tokens):
+            logits = engine.vocabulary.logits(engine.context).astype(np.float64)
+            shares = np.exp(logits) / np.exp(logits).sum()
+            entropy = -(shares * np.log(shares)).sum()
+            assert reply.logprobs[position] == pytest.approx(np.log(shares[token]), abs=1e-3)
+            assert reply.entropies[position] == pytest.approx(entropy, abs=1e-3)
+            engine.kv_cache.decode([token])
+
+
+def test_a_sampled_reply_is_the_one_that_is_generated(partial: Path) -> None:
+    request = ask("Who?", grammar="root ::= [A-C]+", temperature=1.0, seed=5)
+    with opened(partial) as engine:
+        written = "".join(chunk.text for chunk in engine.generate(request, CancelToken()))
+        reply = engine.sample(request, CancelToken())
+    assert reply.text == written
+    assert len(reply.tokens) == len(reply.logprobs) == len(reply.entropies)

@@ -29,7 +29,9 @@ from conductor_cli.models.llama.prompt import (
 )
 from conductor_cli.models.llama.sampling import (
     GrammarSampler,
+    RecordingSampler,
     ReplySearch,
+    SampledReply,
     Sampler,
     ScoringSampler,
     SearchingSampler,
@@ -131,6 +133,27 @@ class LlamaEngine:
                 yield replace(chunk, usage=usage)
         if search is not None:
             search.written = max(search.written, request.rank + 1)
+
+    def sample(self, request: Request, cancel: CancelToken) -> SampledReply:
+        """Return a whole reply, with the probability of each of its tokens, for a training.
+
+        Raises `ModelError`, or `Cancelled` soon after `cancel` is set.
+        """
+        self.kv_cache.set_cancel_token(cancel)
+        prompt = self.tokenize(request)
+        self._make_room(len(prompt.tokens), request)
+        with closing(RecordingSampler(self._new_sampler(request, None))) as sampler:
+            self.kv_cache.read(prompt)
+            self._check_weights()
+            decoder = TokenDecoder(stop=request.stop)
+            chunks = self._write(decoder, sampler, self._most_tokens(request, prompt))
+            text = "".join(chunk.text for chunk in chunks)
+            return SampledReply(
+                text=text,
+                tokens=tuple(sampler.tokens),
+                logprobs=tuple(sampler.logprobs),
+                entropies=tuple(sampler.entropies),
+            )
 
     def _read_prompt(self, prompt: TokenizedPrompt) -> Iterator[PromptProgress]:
         """Read what the context lacks of a prompt; yield how far that is where it takes a while."""

@@ -300,3 +300,45 @@ class SearchingSampler(Sampler):
 
     def close(self) -> None:
         self._sampler.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledReply:
+    """A reply as it was drawn, with what a training needs of each token.
+
+    `tokens` end with the token that ends a reply, unless it was cut. `logprobs` are the natural
+    logarithms of their shares of the whole vocabulary at temperature 1, whatever a grammar allows;
+    `entropies` are those of the distributions that they were drawn from, in nats.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    entropies: tuple[float, ...]
+
+
+class RecordingSampler(Sampler):
+    """Draws as another sampler does, and keeps the probability of each token. `close` it."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        super().__init__(sampler.vocabulary, temperature=None, seed=0)
+        self._sampler = sampler
+        self.tokens: list[int] = []
+        self.logprobs: list[float] = []
+        self.entropies: list[float] = []
+
+    def draw(self, context: Any) -> int:  # noqa: ANN401 - a C pointer
+        import numpy as np
+
+        token = self._sampler.draw(context)
+        logits = self.vocabulary.logits(context)
+        shifted = logits - logits.max()
+        weights = np.exp(shifted)
+        whole = float(weights.sum())
+        self.tokens.append(token)
+        self.logprobs.append(float(shifted[token]) - math.log(whole))
+        self.entropies.append(math.log(whole) - float((weights * shifted).sum()) / whole)
+        return token
+
+    def close(self) -> None:
+        self._sampler.close()
