@@ -4,6 +4,7 @@ On a CPU, in hours, and it can be stopped at any time and goes on.
 
     python -m training.planner.supervised --base DIR --out DIR --steps 400
 
+`--world DIR` takes every second step from the world of programs, whose tables are in DIR.
 `--adapter FILE.gguf` begins with an adapter that an earlier training has exported, in place of a
 new one. `DIR/state.pt` has the adapter, the optimizer and the step; lessons are drawn by the number
 of their step. `log.jsonl` has a line for each step. At the end, every so many steps, and with
@@ -48,6 +49,7 @@ from conductor_cli.train.base_model import (
 )
 from training.planner.lessons import draw_group
 from training.planner.packing import Row, pack, plan_logits
+from training.planner.world.cases import World, draw_world_group, lesson_texts, open_world
 
 LAYERS: Final = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 FIRST_LAYER: Final = 8  # The layers below it have no adapter, which saves their backward pass
@@ -103,13 +105,16 @@ class Head:
     as it was.
     """
 
-    def __init__(self, matrix: Any, tokenizer: Any) -> None:
+    def __init__(self, matrix: Any, tokenizer: Any, world: World | None = None) -> None:
         groups = [
             draw_group(f"tokens {number}", LESSONS, held=number % 10 == 0) for number in range(400)
         ]
+        texts = [lesson.text for lesson in chain.from_iterable(groups)]
+        if world is not None:
+            texts += lesson_texts(world)
         used = set[int]()
-        for lesson in chain.from_iterable(groups):
-            used.update(tokenizer(lesson.text, add_special_tokens=False)["input_ids"])
+        for text in texts:
+            used.update(tokenizer(text, add_special_tokens=False)["input_ids"])
         others = torch.randperm(len(matrix), generator=torch.Generator().manual_seed(0))[
             :OTHER_TOKENS
         ].tolist()
@@ -127,6 +132,14 @@ class Head:
 def row_of(tokenizer: Any, seed: str, *, held: bool = False) -> Row:
     """The lessons of a seed over one pool, as a row."""
     return pack(tokenizer, draw_group(seed, LESSONS, held=held), longest=LONGEST)
+
+
+def draw_row(tokenizer: Any, world: World | None, seed: int, step: int) -> Row:
+    """The lessons of a step; of the world, where there is one, in every second step."""
+    name = f"{seed} {step}"
+    if world is not None and step % 2:
+        return pack(tokenizer, draw_world_group(world, name, LESSONS), longest=LONGEST)
+    return row_of(tokenizer, name)
 
 
 def learn(model: Any, head: Head, optimizer: Any, row: Row) -> float:
@@ -274,6 +287,9 @@ def _read_arguments() -> argparse.Namespace:
         "--out", type=Path, required=True, help="the directory of state, log and adapter"
     )
     parser.add_argument("--adapter", type=Path, help="an exported adapter to begin with")
+    parser.add_argument(
+        "--world", type=Path, help="the directory of the world's tables: its lessons are mixed in"
+    )
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--rate", type=float, default=4e-4)
     parser.add_argument("--seed", type=int, default=1)
@@ -302,7 +318,10 @@ def main() -> int:
         print(training.export(given.out))
         return DONE
     inner = training.model.base_model.model
-    head = Head(inner.lm_head.weight, base.tokenizer)
+    world = None
+    if given.world is not None:
+        world = open_world(given.world)
+    head = Head(inner.lm_head.weight, base.tokenizer, world)
     inner.lm_head = torch.nn.Identity()  # its matrix is not needed any more, and half a gigabyte
     stopped = list[int]()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -319,7 +338,7 @@ def main() -> int:
         rate = rate_at(training.step, given.steps, given.rate)
         for group in training.optimizer.param_groups:
             group["lr"] = rate
-        row = row_of(base.tokenizer, f"{given.seed} {training.step}")
+        row = draw_row(base.tokenizer, world, given.seed, training.step)
         loss = learn(inner.model, head, training.optimizer, row)
         training.count()
         line: dict[str, Any] = {

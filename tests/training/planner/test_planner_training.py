@@ -29,6 +29,7 @@ from tests import tiny_gguf
 from training.planner import supervised
 from training.planner.lessons import draw_group
 from training.planner.packing import pack, plan_logits, prompt_text
+from training.planner.world.cases import draw_world_group, lesson_texts, open_world
 
 
 @pytest.fixture(scope="module")
@@ -132,3 +133,28 @@ def test_a_training_begins_with_the_adapter_of_another(
     for name, weight in weights(tmp_path / "first").items():
         # The exported numbers have 16 bits.
         assert torch.allclose(continued.mean[name], weight, atol=1e-4, rtol=1e-3)
+
+
+def test_every_second_step_is_of_the_world_and_every_token_of_it_counts(
+    file: Path, tables: dict[str, Path]
+) -> None:
+    base = find_base_model(str(file))
+    world = open_world(tables["new"].parent)
+    tokenizer = base.tokenizer
+    rows = [supervised.draw_row(tokenizer, world, 1, step) for step in range(2)]
+    texts = [tokenizer.decode(row.tokens) for row in rows]
+    assert ["SELECT population" in text for text in texts] == [False, True]
+    matrix = torch.zeros(len(tokenizer), 1)
+    head = supervised.Head(matrix, tokenizer, world)
+    used = tokens_of(tokenizer, lesson_texts(world))
+    lessons = draw_world_group(world, "9", 8)
+    written = tokens_of(tokenizer, [lesson.text for lesson in lessons])
+    assert written <= used
+    assert (head.targets(rows[1]) >= 0).all()
+
+
+def tokens_of(tokenizer: Any, texts: list[str]) -> set[int]:
+    used = set[int]()
+    for text in texts:
+        used.update(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return used

@@ -6,7 +6,6 @@ Real programs with the faults that they really have, and questions that programs
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from pathlib import Path
 from random import Random
 
@@ -26,44 +25,11 @@ from training.planner.world.programs import (
 )
 from training.planner.world.questions import RIGHT, compose, subjects
 from training.planner.world.run import draw_seats, pool_of, program_answer, run_plan
-from training.planner.world.tables import write_rows
 
 needs_programs = pytest.mark.skipif(
     shutil.which("bwrap") is None or shutil.which("bc") is None,
     reason="bubblewrap or bc is not installed",
 )
-
-
-def country(name: str, population: int) -> dict[str, object]:
-    return {
-        "iso": name[:2].upper(),
-        "name": name,
-        "capital": f"{name} City",
-        "areakm2": 1000,
-        "population": population,
-        "currencycode": "EUR",
-        "phone": "33",
-        "continentcode": "EU",
-    }
-
-
-@pytest.fixture
-def tables(tmp_path: Path) -> dict[str, Path]:
-    """Two releases: in the older one every country has fewer people."""
-    files = {name: tmp_path / f"{name}.sqlite" for name in ("new", "old")}
-    for name, factor in (("new", 10), ("old", 9)):
-        database = sqlite3.connect(files[name])
-        countries = [
-            country(f"Land{letter}", factor * 1000 * number)
-            for number, letter in enumerate("bcdfgh", 1)
-        ]
-        cities = [
-            {"name": f"Town{letter}", "countrycode": "LA", "population": 600_000}
-            for letter in "xyz"
-        ]
-        write_rows(database, countries, cities)
-        database.close()
-    return files
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ sees.
 ABOUT: Final = {
     "py": "Python: evaluates the expression in its subtask; a2 is the answer of step 2",
     "bc": "the calculator bc: evaluates the expression in its subtask; a2 is the answer of step 2",
-    "db": f"SQLite: runs the SELECT in its subtask on {COLUMNS}",
-    "db-old": f"SQLite, an older copy: runs the SELECT in its subtask on {COLUMNS}",
+    "db": f"SELECT on {COLUMNS}",
+    "db-old": f"SELECT, old copy: {COLUMNS}",
     "q15": "a small language model",
     "q05": "a very small language model",
     "pal": "a small language model that writes a program, which is run",
