@@ -10,7 +10,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
+
+from pydantic import BaseModel
 
 URL: Final = sys.argv[1]
 QUESTION: Final = "What is the weather in Rome?"
@@ -23,105 +26,113 @@ PARAMETERS: Final = {
 }
 
 
+class Weather(BaseModel):
+    """What a structured answer is parsed into."""
+
+    city: str
+
+
 def openai_checks() -> dict[str, Callable[[], bool]]:
     """The checks of OpenAI's SDK."""
-    from openai import NotFoundError, OpenAI
-    from pydantic import BaseModel
+    from openai import OpenAI
 
     client = OpenAI(base_url=f"{URL}/v1", api_key="x", max_retries=0)
-
-    class Weather(BaseModel):
-        city: str
-
-    def parsed_chat() -> bool:
-        done = client.chat.completions.parse(
-            model="conductor",
-            messages=[{"role": "user", "content": QUESTION}],
-            response_format=Weather,
-        )
-        return done.choices[0].message.parsed == Weather(city="Rome")
-
-    def parsed_response() -> bool:
-        done = client.responses.parse(model="conductor", input=QUESTION, text_format=Weather)
-        return done.output_parsed == Weather(city="Rome")
-
-    def tool_loop() -> bool:
-        tool: Any = {"type": "function", "name": "weather", "parameters": PARAMETERS}
-        items: list[Any] = [{"role": "user", "content": QUESTION}]
-        first = client.responses.create(model="conductor", input=items, tools=[tool])
-        items += first.output
-        for item in first.output:
-            if item.type == "function_call":
-                result = {"type": "function_call_output", "call_id": item.call_id, "output": "hail"}
-                items.append(result)
-        done = client.responses.create(model="conductor", input=items, tools=[tool])
-        return done.output_text == ANSWER
-
-    def custom_tool() -> bool:
-        tool: Any = {"type": "custom", "name": "weather", "description": "Asks for the weather."}
-        done = client.responses.create(model="conductor", input=QUESTION, tools=[tool])
-        return [item.type for item in done.output][-1] == "custom_tool_call"
-
-    def background() -> bool:
-        asked: Any = {"metadata": {"job": "7"}, "background": True}
-        job = client.responses.create(model="conductor", input=QUESTION, **asked)
-        while job.status in {"queued", "in_progress"}:
-            job = client.responses.retrieve(job.id)
-        return job.output_text == ANSWER and job.metadata == {"job": "7"}
-
-    def not_stored() -> bool:
-        done = client.responses.create(model="conductor", input=QUESTION, store=False)
-        try:
-            client.responses.retrieve(done.id)
-        except NotFoundError:
-            return done.store is False
-        return False
-
-    def continued() -> bool:
-        first = client.responses.create(model="conductor", input=QUESTION)
-        done = client.responses.create(
-            model="conductor", input="And now?", previous_response_id=first.id
-        )
-        return done.previous_response_id == first.id
-
-    def compacted() -> bool:
-        done = client.responses.compact(model="conductor", input=QUESTION)
-        return done.output[-1].type == "compaction"
-
-    def counted() -> bool:
-        return (
-            client.responses.input_tokens.count(model="conductor", input=QUESTION).input_tokens > 0
-        )
-
-    def streamed() -> bool:
-        with client.responses.stream(model="conductor", input=QUESTION) as stream:
-            return stream.get_final_response().output_text == ANSWER
-
-    return {
-        "openai: parse (Chat)": parsed_chat,
-        "openai: parse (Responses)": parsed_response,
-        "openai: tool loop": tool_loop,
-        "openai: custom tool": custom_tool,
-        "openai: background with metadata": background,
-        "openai: store false": not_stored,
-        "openai: previous_response_id": continued,
-        "openai: compact": compacted,
-        "openai: input_tokens": counted,
-        "openai: stream": streamed,
+    checks = {
+        "openai: parse (Chat)": _parsed_chat,
+        "openai: parse (Responses)": _parsed_response,
+        "openai: tool loop": _tool_loop,
+        "openai: custom tool": _custom_tool,
+        "openai: background with metadata": _background,
+        "openai: store false": _not_stored,
+        "openai: previous_response_id": _continued,
+        "openai: compact": _compacted,
+        "openai: input_tokens": _counted,
+        "openai: stream": _streamed,
     }
+    return {name: partial(check, client) for name, check in checks.items()}
+
+
+def _parsed_chat(client: Any) -> bool:
+    done = client.chat.completions.parse(
+        model="conductor",
+        messages=[{"role": "user", "content": QUESTION}],
+        response_format=Weather,
+    )
+    return done.choices[0].message.parsed == Weather(city="Rome")
+
+
+def _parsed_response(client: Any) -> bool:
+    done = client.responses.parse(model="conductor", input=QUESTION, text_format=Weather)
+    return done.output_parsed == Weather(city="Rome")
+
+
+def _tool_loop(client: Any) -> bool:
+    tool: Any = {"type": "function", "name": "weather", "parameters": PARAMETERS}
+    items: list[Any] = [{"role": "user", "content": QUESTION}]
+    first = client.responses.create(model="conductor", input=items, tools=[tool])
+    items += first.output
+    for item in first.output:
+        if item.type == "function_call":
+            result = {"type": "function_call_output", "call_id": item.call_id, "output": "hail"}
+            items.append(result)
+    done = client.responses.create(model="conductor", input=items, tools=[tool])
+    return done.output_text == ANSWER
+
+
+def _custom_tool(client: Any) -> bool:
+    tool: Any = {"type": "custom", "name": "weather", "description": "Asks for the weather."}
+    done = client.responses.create(model="conductor", input=QUESTION, tools=[tool])
+    return [item.type for item in done.output][-1] == "custom_tool_call"
+
+
+def _background(client: Any) -> bool:
+    asked: Any = {"metadata": {"job": "7"}, "background": True}
+    job = client.responses.create(model="conductor", input=QUESTION, **asked)
+    while job.status in {"queued", "in_progress"}:
+        job = client.responses.retrieve(job.id)
+    return job.output_text == ANSWER and job.metadata == {"job": "7"}
+
+
+def _not_stored(client: Any) -> bool:
+    from openai import NotFoundError
+
+    done = client.responses.create(model="conductor", input=QUESTION, store=False)
+    try:
+        client.responses.retrieve(done.id)
+    except NotFoundError:
+        return done.store is False
+    return False
+
+
+def _continued(client: Any) -> bool:
+    first = client.responses.create(model="conductor", input=QUESTION)
+    done = client.responses.create(
+        model="conductor", input="And now?", previous_response_id=first.id
+    )
+    return done.previous_response_id == first.id
+
+
+def _compacted(client: Any) -> bool:
+    done = client.responses.compact(model="conductor", input=QUESTION)
+    return done.output[-1].type == "compaction"
+
+
+def _counted(client: Any) -> bool:
+    return client.responses.input_tokens.count(model="conductor", input=QUESTION).input_tokens > 0
+
+
+def _streamed(client: Any) -> bool:
+    with client.responses.stream(model="conductor", input=QUESTION) as stream:
+        return stream.get_final_response().output_text == ANSWER
 
 
 def anthropic_checks() -> dict[str, Callable[[], bool]]:
     """The checks of Anthropic's SDK."""
     from anthropic import Anthropic, beta_tool
-    from pydantic import BaseModel
 
     client = Anthropic(base_url=URL, api_key="x", max_retries=0)
     asked: Any = {"model": "conductor", "max_tokens": 200}
     asked["messages"] = [{"role": "user", "content": QUESTION}]
-
-    class Weather(BaseModel):
-        city: str
 
     @beta_tool
     def weather(city: str) -> str:

@@ -461,8 +461,7 @@ def open_planner(out: Path, *, pretrained: bool) -> Planner:
     return SmolLM2(out)
 
 
-def main() -> int:
-    """Train one arm of one seed for some minutes; measure it once it is done."""
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m training.rewards.arms", description=(__doc__ or "").split("\n")[0]
     )
@@ -487,7 +486,12 @@ def main() -> int:
         action="store_true",
         help="train SmolLM2-135M in place of a model from nothing",
     )
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Train one arm of one seed for some minutes; measure it once it is done."""
+    given = _arguments()
     torch.set_num_threads(1)
     given.out.mkdir(parents=True, exist_ok=True)
     planner = open_planner(given.out, pretrained=given.pretrained)

@@ -6,9 +6,10 @@ A question, its plan, and a plan from a file or a pipe.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -32,6 +33,9 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.plan_file import parse_plan_file
 from conductor_cli.core.trace import Trace
+
+if TYPE_CHECKING:
+    from conductor_cli.app.templates import Template
 
 SEARCHED_RUNS: Final = 50  # Among so many newest runs a stopped one is looked for
 
@@ -79,49 +83,72 @@ def ask_command(
     ):
         hint = "to ask a new question in the same conversation: --continue"
         raise UsageError("--resume takes no question: it finishes the stored one", hint=hint)
-    only = options.worker_names
     flags = options.settings() | opt.check_flags({"learning.check": check})
     session = Session(context.obj, options, flags, model=model)
     if background and session.background is None:
         raise typer.Exit(_ask_in_background(session))
     if resume is not None:
-        stopped = session.read_ended(resume)
-        if is_complete(stopped):
-            session.tell(_describe_complete(stopped, session))
-        raise typer.Exit(session.run(stopped.question, only=only, resume=stopped).exit_code)
-    named = opt.run_to_continue(continued, continue_from, question or ())
-    earlier = session.read_ended(named) if named is not None else None
-    if earlier is not None:
-        session.keep_policy(earlier)
-    if template is None:
-        if param:
-            raise UsageError("--param goes with --template", hint="conductor template list")
-        full_question = build_question(
-            session, question or (), paths, system=system, schema=schema, earlier=earlier
-        )
-        full_question = replace(full_question, context=memory_context(session, memory))
-        raise typer.Exit(session.run(full_question, only=only).exit_code)
-    from conductor_cli.cli.template import open_template  # most questions have none
-
+        raise typer.Exit(_finish_run(session, resume, options.worker_names))
     words = question or []
-    filled = open_template(session, template, param or (), join_words(words), only)
-    if model is not None and (filled.plan or filled.workers):
-        raise UsageError(
-            f"--model is one call of one worker, and the template {template} says who answers",
-            hint="leave one of them out; the template's parameters may name other workers: -p",
-        )
-    words = [filled.question, *(word for word in words if word == STDIN)]
-    if system is None:
-        system = filled.system or None
+    earlier = _earlier_run(session, opt.run_to_continue(continued, continue_from, words))
+    only = options.worker_names
+    plan = None
+    template_schema = None
+    if template is not None:
+        filled = _fill_template(session, template, param or (), words, only=only, model=model)
+        words = [filled.question, *(word for word in words if word == STDIN)]
+        if system is None:
+            system = filled.system or None
+        only = only or filled.workers
+        plan = filled.plan
+        template_schema = filled.schema
+    elif param:
+        raise UsageError("--param goes with --template", hint="conductor template list")
     full_question = build_question(
         session, words, paths, system=system, schema=schema, earlier=earlier
     )
     full_question = replace(full_question, context=memory_context(session, memory))
-    if schema is None:
-        full_question = replace(full_question, schema=filled.schema)
-    raise typer.Exit(
-        session.run(full_question, only=only or filled.workers, plan=filled.plan).exit_code
-    )
+    if schema is None and template_schema is not None:
+        full_question = replace(full_question, schema=template_schema)
+    raise typer.Exit(session.run(full_question, only=only, plan=plan).exit_code)
+
+
+def _finish_run(session: Session, run: str, only: tuple[str, ...]) -> int:
+    """Finish a run that was stopped, and return the exit code."""
+    stopped = session.read_ended(run)
+    if is_complete(stopped):
+        session.tell(_describe_complete(stopped, session))
+    return session.run(stopped.question, only=only, resume=stopped).exit_code
+
+
+def _earlier_run(session: Session, run: str | None) -> Trace | None:
+    """Return the run that a question continues, whose policy the session keeps."""
+    if run is None:
+        return None
+    earlier = session.read_ended(run)
+    session.keep_policy(earlier)
+    return earlier
+
+
+def _fill_template(
+    session: Session,
+    name: str,
+    params: Sequence[str],
+    words: Sequence[str],
+    *,
+    only: tuple[str, ...],
+    model: str | None,
+) -> Template:
+    """Return a template with its values. Raises `UsageError`, also where `model` forbids it."""
+    from conductor_cli.cli.template import open_template  # most questions have none
+
+    filled = open_template(session, name, params, join_words(words), only)
+    if model is not None and (filled.plan or filled.workers):
+        raise UsageError(
+            f"--model is one call of one worker, and the template {name} says who answers",
+            hint="leave one of them out; the template's parameters may name other workers: -p",
+        )
+    return filled
 
 
 def _ask_in_background(session: Session) -> int:

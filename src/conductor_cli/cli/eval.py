@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from conductor_cli.config.settings import Settings, load_settings
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.formatting import format_count, format_money, format_time
 from conductor_cli.evals.cases import warn_of_long_answers, write_cases
-from conductor_cli.evals.outcomes import Evaluation
+from conductor_cli.evals.outcomes import CaseOutcome, Evaluation
 from conductor_cli.evals.report import (
     reach_verdict,
     report_json,
@@ -41,7 +41,7 @@ from conductor_cli.evals.suites import SUITES
 from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import DEFAULT
 from conductor_cli.system.terminal_tables import Column, shown_heads
-from conductor_cli.system.user_functions import load_user_function
+from conductor_cli.system.user_functions import UserFunction, load_user_function
 
 CONTINUE: Final = "the same command continues"
 _Ray = tuple[str, Callable[[], Settings]] | None
@@ -159,12 +159,7 @@ def eval_command(
     if show is not None:
         _print_report(evaluations.find_evaluation(show, settings), json=json)
         return
-    own_scorer = None
-    if scorer is not None:
-        own_scorer = load_user_function(scorer)
-        if ray is not None:
-            hint = "leave one of them out: a function of your own runs in this process only"
-            raise UsageError("--scorer and --ray cannot be given together", hint=hint)
+    own_scorer = _own_scorer(scorer, ray)
     if file is None:
         file = _fetched_suite(str(cases), settings, quiet=context.obj.quiet)
     name, loaded = evaluations.load_cases(
@@ -190,14 +185,30 @@ def eval_command(
     )
     if stored is not None:
         _print_report(stored, json=json)
-        outcomes = stored.outcomes()
-        if not code and all(outcome.verdict == "failed" for outcome in outcomes):
-            reason = outcomes[0].error if outcomes else "nothing was run"
-            message = f"no case could be judged: {reason}"
-            code = out.print_error(
-                Failure(kind="unreachable", message=message, hint="conductor workers test")
-            )
+        failure = _nothing_judged(stored.outcomes())
+        if failure is not None and not code:
+            code = out.print_error(failure)
     raise typer.Exit(code)
+
+
+def _own_scorer(scorer: str | None, ray: str | None) -> UserFunction | None:
+    """Return the user's function of `--scorer`. Raises `UsageError`, also together with `--ray`."""
+    if scorer is None:
+        return None
+    function = load_user_function(scorer)
+    if ray is not None:
+        hint = "leave one of them out: a function of your own runs in this process only"
+        raise UsageError("--scorer and --ray cannot be given together", hint=hint)
+    return function
+
+
+def _nothing_judged(outcomes: Sequence[CaseOutcome]) -> Failure | None:
+    """Return the failure of an evaluation of which each run has failed, else None."""
+    if any(outcome.verdict != "failed" for outcome in outcomes):
+        return None
+    reason = outcomes[0].error if outcomes else "nothing was run"
+    message = f"no case could be judged: {reason}"
+    return Failure(kind="unreachable", message=message, hint="conductor workers test")
 
 
 def _fetched_suite(cases: str, settings: Settings, *, quiet: bool) -> str | None:

@@ -249,22 +249,10 @@ def serve_command(
         _tell_lost_calls(settings)
     access = access_rules(settings, host)
     sockets = listen_for_processes(host, port, processes)
-    shown, number = sockets[0].getsockname()[:2]
-    if ":" in shown:  # an address of IPv6
-        shown = f"[{shown}]"
-    url = f"http://{shown}:{number}"
+    url = _url_of(sockets[0])
     print_line(f"conductor serves at {url}")
-    key = "KEY" if access.keys() else "none"
     if not context.obj.quiet:
-        print_line(
-            f"  OpenAI clients:    OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={key}, model conductor"
-        )
-        print_line(
-            f"  Anthropic clients: ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY={key}, model "
-            "conductor"
-        )
-        print_line(f"  the page, to ask and to look at runs: {url}/")
-        print_line(f"  curl {url}/v1/models lists the models; Ctrl-C ends the server")
+        _print_addresses(url, key="KEY" if access.keys() else "none")
     sys.stdout.flush()  # a program that started this one waits for the address
     if open_ and not open_browser(f"{url}/"):
         print_notice(f"no browser was found: open {url}/ yourself")
@@ -279,6 +267,25 @@ def serve_command(
         return HttpServer(lambda: make_registry(options), access, opened, parent).run()
 
     raise typer.Exit(ProcessGroup(sockets, print_notice).run(serve))
+
+
+def _url_of(listening: socket.socket) -> str:
+    address, port = listening.getsockname()[:2]
+    if ":" in address:  # of IPv6
+        address = f"[{address}]"
+    return f"http://{address}:{port}"
+
+
+def _print_addresses(url: str, *, key: str) -> None:
+    """Print how each kind of client is pointed at the server."""
+    print_line(
+        f"  OpenAI clients:    OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={key}, model conductor"
+    )
+    print_line(
+        f"  Anthropic clients: ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY={key}, model conductor"
+    )
+    print_line(f"  the page, to ask and to look at runs: {url}/")
+    print_line(f"  curl {url}/v1/models lists the models; Ctrl-C ends the server")
 
 
 @opt.with_run_options(omit=NOT_FOR_A_SERVER)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import typer
 
+from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.training import Training, TrainingRequest
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.confirmation import confirm_cost
@@ -16,7 +17,7 @@ from conductor_cli.cli.output import print_check, print_json, print_line, print_
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import MAX_STEPS
 from conductor_cli.train.job import is_first
-from conductor_cli.train.recipe import DEFAULT_RECIPE, LoraSettings
+from conductor_cli.train.recipe import DEFAULT_RECIPE, LoraSettings, Recipe
 
 TUNED: Final[dict[str, tuple[Any, str]]] = {
     "group": (2, "plans sampled for each case"),
@@ -117,25 +118,18 @@ def train_command(
         hint = "convert a fully trained checkpoint with llama.cpp's convert_hf_to_gguf.py"
         raise UsageError("--export needs --lora", hint=hint)
     settings = opt.stored_settings(context)
-    changes = {
+    options = {
         "base": base,
         "profile": profile,
         "steps": steps,
         "prompts": prompts,
         "seed": seed,
-        "max_plan_steps": settings.limits.steps or MAX_STEPS,
-        **_tuned(tuned),
     }
-    if lora:
-        changes["lora"] = LoraSettings()
-        rate = changes.pop("rate", None)
-        if rate is not None:
-            changes["lora"] = LoraSettings(rate=rate)
-    changes = {name: value for name, value in changes.items() if value is not None}
-    recipe = replace(DEFAULT_RECIPE, **changes)
-    recipe = replace(recipe, warmup=min(recipe.warmup, recipe.steps))
+    changes = {name: value for name, value in options.items() if value is not None}
+    changes["max_plan_steps"] = settings.limits.steps or MAX_STEPS
+    changes |= _tuned(tuned)
     request = TrainingRequest(
-        recipe=recipe,
+        recipe=_changed_recipe(changes, lora=lora),
         cases=cases or "",
         case_file=case_file,
         directory=(out or Path("build/conductor")).expanduser(),
@@ -148,18 +142,37 @@ def train_command(
     with Training(request, settings) as training:
         checks = training.check()
         if dry_run:
-            codes = [check.code for check in checks if check.code]
-            if json:
-                results = [check.to_json() for check in checks]
-                print_json({"ok": not codes, "checks": results})
-            else:
-                for check in checks:
-                    print_check(check)
-            raise typer.Exit(codes[0] if codes else 0)
+            raise typer.Exit(_print_checks(checks, json=json))
         if training.error is not None:
             raise training.error
         with training.lock():
             _train(training, yes=yes, quiet=context.obj.quiet)
+
+
+def _changed_recipe(changes: Mapping[str, Any], *, lora: bool) -> Recipe:
+    """Return the recipe with these changes; with `lora` the learning rate is that of an adapter."""
+    adapter = None
+    if lora:
+        adapter = LoraSettings()
+        if "rate" in changes:
+            adapter = LoraSettings(rate=changes["rate"])
+        changes = {name: value for name, value in changes.items() if name != "rate"}
+    recipe = replace(DEFAULT_RECIPE, **changes)
+    if adapter is not None:
+        recipe = replace(recipe, lora=adapter)
+    return replace(recipe, warmup=min(recipe.warmup, recipe.steps))
+
+
+def _print_checks(checks: Sequence[CheckResult], *, json: bool) -> int:
+    """Print what a dry run has found, and return the exit code: that of the first fault."""
+    codes = [check.code for check in checks if check.code]
+    if json:
+        results = [check.to_json() for check in checks]
+        print_json({"ok": not codes, "checks": results})
+    else:
+        for check in checks:
+            print_check(check)
+    return codes[0] if codes else 0
 
 
 def _train(training: Training, *, yes: bool, quiet: bool) -> None:

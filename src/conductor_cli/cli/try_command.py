@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Final
 
 import typer
@@ -17,6 +18,7 @@ from conductor_cli.app.worker_selection import discovered_workers, offered_worke
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.eval import run_evaluation
 from conductor_cli.cli.output import print_line, print_notice, print_table, print_text
+from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.terminal_text import one_line
@@ -79,28 +81,22 @@ def try_command(
     name, all_cases = load_cases(source, file=None, count=None, seed=0)
     names = opt.parse_names(workers)
     settings = replace(settings, rehearsal=rehearsal)
-    offered = names or offered_workers(settings) or discovered_workers(settings)
-    alone = ALONE
-    if len(offered) > MAX_ALONE and not rehearsal:
-        alone = BEST_WORKER
     request = EvaluationRequest(
         source=name,
         cases=sample_cases(all_cases, min(count, len(all_cases)), 0),
         workers=names,
-        systems=f"{alone},{ROUTE},{PLAN}",
+        systems=f"{_asked_alone(names, settings)},{ROUTE},{PLAN}",
         max_cost=limit,
     )
-    quiet = context.obj.quiet
+    run = partial(run_evaluation, settings=settings, yes=yes, quiet=context.obj.quiet)
     try:
-        stored, code = run_evaluation(request, settings, yes=yes, quiet=quiet)
+        stored, code = run(request)
     except PolicyError as error:
         # A price is not known, or a policy forbids it, which is then said again
         if max_cost is not None:
             raise
         print_notice(error.message)
-        stored, code = run_evaluation(
-            replace(request, max_cost=None), settings, yes=yes, quiet=quiet
-        )
+        stored, code = run(replace(request, max_cost=None))
     if stored is None:
         raise typer.Exit(code)
     if rehearsal:
@@ -110,6 +106,14 @@ def try_command(
         )
     _print_summary(summarize(stored.outcomes(), stored.spec.systems), len(request.cases), name)
     raise typer.Exit(code)
+
+
+def _asked_alone(names: Sequence[str], settings: Settings) -> str:
+    """Return the system of the workers that are asked alone: each one, or of many the best."""
+    offered = names or offered_workers(settings) or discovered_workers(settings)
+    if len(offered) > MAX_ALONE and not settings.rehearsal:
+        return BEST_WORKER
+    return ALONE
 
 
 def _print_summary(summary: Summary, cases: int, source: str) -> None:

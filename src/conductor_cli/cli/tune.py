@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -81,9 +82,7 @@ def tune_command(
     """
     flags = {"planner.model": conductor, "conductor.pool": pool, "output.progress": progress}
     settings = opt.stored_settings(context, flags)
-    if output.suffix != SUFFIX or not output.absolute().parent.is_dir():
-        hint = f"name a file that ends with {SUFFIX}, in a directory that exists"
-        raise UsageError(f"cannot write {output}", hint=hint)
+    _check_output(output)
     name, loaded = load_cases(cases, file=None, count=count, seed=seed)
     if len(loaded) < MIN_CASES:
         raise UsageError(
@@ -110,22 +109,22 @@ def tune_command(
     may_improve = bool(plans and planned) and not settings.rehearsal
     if may_improve and _is_agreed(request, planned, plans, yes=yes):
         with show_progress(settings, quiet=context.obj.quiet, unit="plans") as display:
+            report = partial(display.update, "", total=plans)
             # Ctrl-C ends it; what was run stays stored, and the same command continues.
-            guided = asyncio.run(
-                improve_plans(
-                    request,
-                    settings,
-                    plans,
-                    reflector,
-                    lambda done: display.update("", done, plans),
-                )
-            )
+            guided = asyncio.run(improve_plans(request, settings, plans, reflector, report))
     tuned = learn_ways(stored.outcomes(), stored.cases(), reader, seed, guided)
     planner: str | None = None
     if tuned.planner is not None:
         write_atomically(output, write_planner(tuned.planner))
         planner = str(output.absolute())
     _print_tuned(tuned, planner, json=json)
+
+
+def _check_output(path: Path) -> None:
+    """Raise `UsageError` unless a planner can be written to this file."""
+    if path.suffix != SUFFIX or not path.absolute().parent.is_dir():
+        hint = f"name a file that ends with {SUFFIX}, in a directory that exists"
+        raise UsageError(f"cannot write {path}", hint=hint)
 
 
 def _print_tuned(tuned: Tuned, planner: str | None, *, json: bool) -> None:

@@ -477,10 +477,7 @@ def calibrate_command(
             {"source": calibration.request.source, "hash": calibration.hash, "cards": dump(cards)}
         )
     else:
-        rows = []
-        for card in cards:
-            rows += _card_rows(card)
-        print_table(CALIBRATE_COLUMNS, rows)
+        _print_cards(cards)
     if fresh:
         damaged = add_cards(path, fresh)
         if damaged is not None:
@@ -489,6 +486,13 @@ def calibrate_command(
     elif cards:
         print_notice("everything was measured before; with another --seed it is measured again")
     raise typer.Exit(0 if cards else 8)
+
+
+def _print_cards(cards: Sequence[MeasuredCard]) -> None:
+    rows = []
+    for card in cards:
+        rows += _card_rows(card)
+    print_table(CALIBRATE_COLUMNS, rows)
 
 
 def _card_rows(card: MeasuredCard) -> list[list[str]]:

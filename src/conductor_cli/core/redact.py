@@ -131,7 +131,7 @@ class NearCopies:
                 last = min(block, len(letters) - RUN_CHARS)
                 for start in range(first, last + 1):
                     if letters[start : start + RUN_CHARS] in windows:
-                        starts.append(start)  # noqa: PERF401 - two loops, two thoughts
+                        starts.append(start)
         return starts
 
     def _elided(self, text: str) -> list[tuple[int, int]]:

@@ -417,75 +417,91 @@ def report_notes(spec: EvaluationSpec, summary: Summary, shown: Collection[str])
     `shown` are the heads of the columns that can be seen.
     """
     cases = format_count(spec.cases, "case")
-    times = f", each run {spec.repeat:,} times" if spec.repeat > 1 else ""
-    lines = [
-        (
-            f"{cases} of {spec.source}{times}, seed {spec.seed}; shares in %, all other figures "
-            "are "
-            "means a question"
-        )
-    ]
+    if spec.repeat > 1:
+        cases += f" of {spec.source}, each run {spec.repeat:,} times"
+    else:
+        cases += f" of {spec.source}"
+    figures = "shares in %, all other figures are means a question"
+    lines = [f"{cases}, seed {spec.seed}; {figures}"]
     if BETWEEN_DRAWS in shown:
         lines.append(
             f"{BETWEEN_DRAWS}: standard deviation, in points, of the share from one run of all "
             "cases to another"
         )
-    shares = {system.name: format_share(system.accuracy) for system in summary.systems}
-    if (best := summary.best_worker) and VS_BEST in shown:
-        limits = ", then the 95 % interval of the difference" if VS_BEST_LIMITS in shown else ""
-        tests = len(corrected_p_values(summary))
-        p_value = "; P: how likely chance alone makes such a difference" if P_VALUE in shown else ""
-        p_value += f", corrected for {tests} comparisons" if p_value and tests > 1 else ""
-        lines.append(f"VS BEST: {_baseline_in_words(summary, shares[best])}{limits}{p_value}")
+    if summary.best_worker and VS_BEST in shown:
+        lines.append(_note_on_comparison(summary, shown))
     if spec.judge:
-        used = summary.judging
-        agreed = summary.agreed
-        compared = summary.compared
-        limits = format_limits(wilson_interval(agreed, compared)) if compared else ""
+        lines.append(_note_on_judge(spec.judge, summary))
+    lines += _notes_on_missing_answers(spec, summary)
+    lines += spec.notes
+    lines += _notes_on_sources(spec)
+    return [one_line(line) for line in lines]
+
+
+def _note_on_comparison(summary: Summary, shown: Collection[str]) -> str:
+    shares = {system.name: format_share(system.accuracy) for system in summary.systems}
+    note = f"VS BEST: {_baseline_in_words(summary, shares[summary.best_worker])}"
+    if VS_BEST_LIMITS in shown:
+        note += ", then the 95 % interval of the difference"
+    if P_VALUE in shown:
+        note += "; P: how likely chance alone makes such a difference"
+        tests = len(corrected_p_values(summary))
+        if tests > 1:
+            note += f", corrected for {tests} comparisons"
+    return note
+
+
+def _note_on_judge(judge: str, summary: Summary) -> str:
+    """Return what the judge has cost, and how far it can be trusted."""
+    calls = format_count(summary.judging.calls, "call")
+    cost = format_cost_cell(summary.judging.cost, summary.judging.unpriced)
+    agreed = summary.agreed
+    compared = summary.compared
+    if compared:
+        limits = format_limits(wilson_interval(agreed, compared))
+        trust = f"it agrees with the rules on {agreed} of {compared} answers (95 %: {limits})"
+    else:
         trust = (
-            f"it agrees with the rules on {agreed} of {compared} answers (95 %: {limits})"
-            if compared
-            else (
-                "how far it can be trusted is not known: no answer that it judged has a rule "
-                "beside it"
-            )
+            "how far it can be trusted is not known: no answer that it judged has a rule beside it"
         )
-        cost = (
-            f"{format_count(used.calls, 'call')}, "
-            f"{format_cost_cell(used.cost, used.unpriced)}, "
-            "in no other figure"
-        )
-        lines.append(f"judge: {spec.judge}, {cost}; {trust}")
+    return f"judge: {judge}, {calls}, {cost}, in no other figure; {trust}"
+
+
+def _notes_on_missing_answers(spec: EvaluationSpec, summary: Summary) -> list[str]:
+    """Return what has no answer, or none that could be scored as the case wants it."""
+    notes = []
     failed = [f"{system.name} {system.failed}" for system in summary.systems if system.failed]
     if failed:
-        lines.append(
-            f"failed {'runs' if spec.repeat > 1 else 'cases'}, which are in no share: "
-            f"{', '.join(failed)}"
-        )
-    cut = [
-        f"{system.cut_off} of {system.accuracy.n} of {system.name}"
-        for system in summary.systems
-        if system.cut_off
-    ]
-    if cut:
-        lines.append(
-            f"answers that were cut off at a worker's max_tokens: {', '.join(cut)}; a larger "
+        runs = "runs" if spec.repeat > 1 else "cases"
+        notes.append(f"failed {runs}, which are in no share: {', '.join(failed)}")
+    cut_off = []
+    for system in summary.systems:
+        if system.cut_off:
+            cut_off.append(f"{system.cut_off} of {system.accuracy.n} of {system.name}")
+    if cut_off:
+        notes.append(
+            f"answers that were cut off at a worker's max_tokens: {', '.join(cut_off)}; a larger "
             "limit: conductor workers add NAME --set max_tokens=N"
         )
-    lines += [f"{why}: {format_count(count, 'answer')}" for why, count in summary.unscored.items()]
+    for reason, count in summary.unscored.items():
+        notes.append(f"{reason}: {format_count(count, 'answer')}")
     if summary.missing_modules:
         modules = ", ".join(f"{name} {count}" for name, count in summary.missing_modules.items())
         another = "another Python: conductor config set eval.python PATH"
-        lines.append(
+        notes.append(
             f"wrong because the Python of the sandbox lacks a module: {modules}; {another}"
         )
-    names = dict.fromkeys(name.partition(":")[0] for name in spec.systems)
-    listed = [(name, SOURCES[name]) for name in names if name in SOURCES]
-    sources = [
-        f"{name}: after {source['paper']}. Simplified: {source['simplified']}"
-        for name, source in listed
-    ]
-    return [one_line(line) for line in (*lines, *spec.notes, *sources)]
+    return notes
+
+
+def _notes_on_sources(spec: EvaluationSpec) -> list[str]:
+    """Return the paper that each system is taken from, once for all that are of one kind."""
+    notes = []
+    for kind in dict.fromkeys(name.partition(":")[0] for name in spec.systems):
+        source = SOURCES.get(kind)
+        if source is not None:
+            notes.append(f"{kind}: after {source['paper']}. Simplified: {source['simplified']}")
+    return notes
 
 
 def _baseline_in_words(summary: Summary, share: str) -> str:

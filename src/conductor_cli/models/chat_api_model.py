@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -108,37 +108,23 @@ class ChatApiModel:
         It is asked for again as long as the server refuses a parameter that can be left out.
         """
         check_features(self._model or self._server.name, self.features, request)
-        ends = (
-            None
-            if request.deadline is None
-            else asyncio.get_running_loop().time() + request.deadline
-        )
+        ends = _end_of(request.deadline)
         await self._learn_server(request, ends)
         dropped = self._dropped
         spared = frozenset[str]()
-        is_silent = True
         while True:
             prepare = partial(self._prepare, request, dropped)
             dropped, asked, body = await run_in_thread_if_large(
                 text_size(request.messages), prepare
             )
-            limit = stream_limit(UNLIMITED_TOKENS if asked is None else asked)
-            decoder = ChatReplyDecoder(
-                request,
-                self._secrets,
-                self._preset.cost,
-                asked,
-                self._server.name,
-                opens_thinking=self._opens_thinking,
-            )
-            reply = _ReplyReader(self._server.name, self._secrets, self._api, decoder)
+            reply = self._reply_reader(request, asked)
             try:
                 async with self._server.open(
                     "POST",
                     self._api.path_of(self._model),
                     body=body,
                     seconds=_remaining(ends),
-                    limit=limit,
+                    limit=stream_limit(UNLIMITED_TOKENS if asked is None else asked),
                 ) as answer:
                     # No error status, so the server takes this request. Calls beside it may have
                     # learned more.
@@ -147,36 +133,28 @@ class ChatApiModel:
                         yield Chunk(note=note)
                     if spared:
                         yield Chunk(note=f"{self._server.name} {REFUSED_SCHEMA}")
-                    while (
-                        not reply.ended
-                        and (batch := await answer.events(reply_limit(asked))) is not None
-                    ):
+                    while not reply.ended:
+                        batch = await answer.events(reply_limit(asked))
+                        if batch is None:
+                            break
                         for chunk in reply.read(batch):
-                            is_silent = is_silent and not (
-                                chunk.text or chunk.thinking or chunk.tool_call
-                            )
                             yield chunk
                         if reply.problem is not None:
                             raise reply.problem
                     reply.check_end()
                     await answer.drain(DRAIN_SECONDS)
-                    for chunk in decoder.end():
-                        if decoder.estimated and ESTIMATED not in self._noted:
+                    for chunk in reply.end():
+                        if reply.decoder.estimated and ESTIMATED not in self._noted:
                             self._noted.add(ESTIMATED)
                             yield Chunk(note=f"{self._server.name} {ESTIMATED}")
-                        is_silent = is_silent and not (
-                            chunk.text or chunk.thinking or chunk.tool_call
-                        )
                         yield chunk
-                    self._opens_thinking = decoder.opens_thinking
+                    self._opens_thinking = reply.decoder.opens_thinking
                     return
             except ModelError as error:
-                if error.reason == "empty_answer" and not is_silent:
-                    # A constrained reply without an answer was filled in as thinking: the next call
-                    # is unconstrained.
-                    sent = structured_output.constraint_fields(request, self._form, dropped)
-                    self._dropped |= sent.keys() & set(CONSTRAINT_FIELDS)
-                changed = self._changed_request(request, dropped, error) if is_silent else None
+                if not reply.is_silent:
+                    self._learn_from_spoken(request, dropped, error)
+                    raise
+                changed = self._changed_request(request, dropped, error)
                 if changed is None:
                     raise
                 if structured_output.is_invalid_schema(error.message):
@@ -254,6 +232,30 @@ class ChatApiModel:
             )
         except ModelError as error:
             self._form = "ask" if error.retryable else "response_format"
+
+    def _reply_reader(self, request: Request, asked: int | None) -> _ReplyReader:
+        """Return what reads one reply, for which so many tokens at most are asked."""
+        decoder = ChatReplyDecoder(
+            request,
+            self._secrets,
+            self._preset.cost,
+            asked,
+            self._server.name,
+            opens_thinking=self._opens_thinking,
+        )
+        return _ReplyReader(self._server.name, self._secrets, self._api, decoder)
+
+    def _learn_from_spoken(
+        self, request: Request, dropped: frozenset[str], error: ModelError
+    ) -> None:
+        """Learn from a reply that had begun when it failed, and so is not asked for again.
+
+        A constrained reply without an answer was filled in as thinking: the next call is
+        unconstrained.
+        """
+        if error.reason == "empty_answer":
+            sent = structured_output.constraint_fields(request, self._form, dropped)
+            self._dropped |= sent.keys() & set(CONSTRAINT_FIELDS)
 
     def _new_notes(self, request: Request) -> list[str]:
         """Return a note for each dropped field that the user does not know of yet."""
@@ -343,11 +345,11 @@ class ChatApiModel:
         if unsupported := self._api.unsupported & fields.keys():
             dropped |= unsupported
             fields = self._body(request, dropped)
-        token_limit = next(
-            (int(fields[field]) for field in MAX_TOKENS_FIELDS if field in fields), None
-        )
-        if token_limit is not None:
-            token_limit += int(self._options.get("thinking_budget") or 0)
+        token_limit = None
+        for field in MAX_TOKENS_FIELDS:
+            if field in fields:
+                token_limit = int(fields[field]) + int(self._options.get("thinking_budget") or 0)
+                break
         return dropped, token_limit, JsonBody(self._api.body({"model": self._model} | fields))
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
@@ -392,6 +394,8 @@ class _ReplyReader:
     ) -> None:
         self.decoder = decoder
         self.ended = False
+        self.is_silent = True
+        """Whether no chunk had text, thinking or a tool call."""
         self.problem: ModelError | None = None
         self._name = name
         self._secrets = secrets
@@ -409,7 +413,20 @@ class _ReplyReader:
                     break
         except ModelError as error:
             self.problem = error
-        return joined_texts(chunks)
+        joined = joined_texts(chunks)
+        for chunk in joined:
+            self._hear(chunk)
+        return joined
+
+    def end(self) -> Iterator[Chunk]:
+        """Yield what the decoder held back, then the last chunk. Raises `ModelError`."""
+        for chunk in self.decoder.end():
+            self._hear(chunk)
+            yield chunk
+
+    def _hear(self, chunk: Chunk) -> None:
+        if self.is_silent and (chunk.text or chunk.thinking or chunk.tool_call):
+            self.is_silent = False
 
     def _read_event(self, data: str, chunks: list[Chunk]) -> bool:
         """Add the chunks of one event, and return whether another may follow."""
@@ -476,6 +493,11 @@ def _with_text_before(text: str, content: str | list[dict[str, Any]]) -> object:
     if isinstance(content, str):
         return f"{text}\n\n{content}"
     return [{"type": "text", "text": text}, *content]
+
+
+def _end_of(deadline: float | None) -> float | None:
+    """Return the time of the loop at which so many seconds are over."""
+    return None if deadline is None else asyncio.get_running_loop().time() + deadline
 
 
 def _remaining(ends: float | None) -> float | None:

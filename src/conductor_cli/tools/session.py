@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from mcp.client import ClientRequestContext
     from mcp.client._transport import TransportStreams
     from mcp.client.auth import OAuthClientProvider
+    from mcp.client.auth.oauth2 import OAuthContext
+    from mcp.shared.auth import (
+        AuthorizationCodeResult,
+        OAuthClientInformationFull,
+        OAuthToken,
+    )
     from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 
 
@@ -61,85 +67,123 @@ async def login_client(server: ToolServer, login: Login) -> OAuthClientProvider:
 
     With what is kept of a login, or by a visit.
     """
-    from mcp.client.auth import OAuthClientProvider, TokenStorage
-    from mcp.shared import auth
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.shared.auth import OAuthClientMetadata
     from pydantic import AnyUrl
 
     if login.kept.get("until", 0.0) < time.time() + EARLY:  # another process may have renewed it
         login.kept = await asyncio.to_thread(login.load)
-    # A new login is a new registration too: the one that is kept names another port of this
-    # machine.
-    kept: dict[str, Any] = {} if login.visit else login.kept
-
-    class Kept(TokenStorage):
-        async def get_tokens(self) -> auth.OAuthToken | None:
-            return auth.OAuthToken.model_validate(kept["tokens"]) if kept else None
-
-        async def get_client_info(self) -> auth.OAuthClientInformationFull | None:
-            return auth.OAuthClientInformationFull.model_validate(kept["client"]) if kept else None
-
-        async def set_client_info(self, client_info: auth.OAuthClientInformationFull) -> None:
-            kept["client"] = client_info.model_dump(mode="json", exclude_none=True)
-            KNOWN_SECRETS.add(*login_secrets(kept))
-
-        async def set_tokens(self, tokens: auth.OAuthToken) -> None:
-            kept["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
-            KNOWN_SECRETS.add(*login_secrets(kept))
-            # Tokens of unknown life are renewed at each start, where that can be done.
-            if tokens.expires_in is not None:
-                valid_seconds: float = tokens.expires_in
-            elif tokens.refresh_token:
-                valid_seconds = 0
-            else:
-                valid_seconds = 1e9
-            kept["until"] = time.time() + valid_seconds
-            # Without these the SDK could not renew the tokens in another process.
-            for name, found in (
-                ("server", here.oauth_metadata),
-                ("resource", here.protected_resource_metadata),
-            ):
-                if found is not None:
-                    kept[name] = found.model_dump(mode="json", exclude_none=True)
-            login.kept = kept
-            await asyncio.to_thread(login.keep, kept)
-
-    query: Mapping[str, str] = {}
-
-    async def visit(address: str) -> None:
-        nonlocal query
-        if login.visit is None:
-            raise ServerError(f"{ASKS_FOR_LOGIN} {server.name}")
-        query = await login.visit(address)
-        KNOWN_SECRETS.add(*login_secrets(query))
-        if "error" in query:
-            raise ServerError(f"the login was refused: {one_line(query['error']):.100}")
-
-    async def code() -> auth.AuthorizationCodeResult:
-        return auth.AuthorizationCodeResult(
-            code=query.get("code", ""), state=query.get("state"), iss=query.get("iss")
-        )
-
-    metadata = auth.OAuthClientMetadata(
-        client_name="conductor", redirect_uris=[AnyUrl(login.redirect)]
-    )
+    storage = _KeptLogin(login)
+    visit = _LoginVisit(server, login)
     provider = OAuthClientProvider(
         server.url,
-        metadata,
-        Kept(),
-        visit,
-        code,
+        OAuthClientMetadata(client_name="conductor", redirect_uris=[AnyUrl(login.redirect)]),
+        storage,
+        visit.open_address,
+        visit.code,
         client_metadata_url=login.client_metadata or None,
     )
-    here = provider.context
-    if kept:
-        here.token_expiry_time = max(kept["until"] - EARLY, 1.0)
-    if "server" in kept:
-        here.oauth_metadata = auth.OAuthMetadata.model_validate(kept["server"])
-    if "resource" in kept:
-        here.protected_resource_metadata = auth.ProtectedResourceMetadata.model_validate(
-            kept["resource"]
-        )
+    storage.fill_context(provider.context)
     return provider
+
+
+class _KeptLogin:
+    """Where the SDK stores the tokens of a login: a `TokenStorage` of it.
+
+    A new login is a new registration too, so with a visit it begins empty: the registration that is
+    kept names another port of this machine.
+    """
+
+    def __init__(self, login: Login) -> None:
+        self._login = login
+        self._kept: dict[str, Any] = {} if login.visit else login.kept
+        self._context: OAuthContext | None = None
+
+    def fill_context(self, context: OAuthContext) -> None:
+        """Give the SDK what is kept of the server, and store what it learns of it."""
+        from mcp.shared.auth import OAuthMetadata, ProtectedResourceMetadata
+
+        self._context = context
+        kept = self._kept
+        if kept:
+            context.token_expiry_time = max(kept["until"] - EARLY, 1.0)
+        if "server" in kept:
+            context.oauth_metadata = OAuthMetadata.model_validate(kept["server"])
+        if "resource" in kept:
+            resource = ProtectedResourceMetadata.model_validate(kept["resource"])
+            context.protected_resource_metadata = resource
+
+    async def get_tokens(self) -> OAuthToken | None:
+        from mcp.shared.auth import OAuthToken
+
+        return OAuthToken.model_validate(self._kept["tokens"]) if self._kept else None
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        from mcp.shared.auth import OAuthClientInformationFull
+
+        if not self._kept:
+            return None
+        return OAuthClientInformationFull.model_validate(self._kept["client"])
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self._kept["client"] = client_info.model_dump(mode="json", exclude_none=True)
+        KNOWN_SECRETS.add(*login_secrets(self._kept))
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        kept = self._kept
+        kept["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
+        KNOWN_SECRETS.add(*login_secrets(kept))
+        kept["until"] = time.time() + _valid_seconds(tokens)
+        # Without these the SDK could not renew the tokens in another process.
+        assert self._context is not None
+        for name, metadata in (
+            ("server", self._context.oauth_metadata),
+            ("resource", self._context.protected_resource_metadata),
+        ):
+            if metadata is not None:
+                kept[name] = metadata.model_dump(mode="json", exclude_none=True)
+        self._login.kept = kept
+        await asyncio.to_thread(self._login.keep, kept)
+
+
+def _valid_seconds(tokens: OAuthToken) -> float:
+    """Return how long tokens are valid.
+
+    Those of unknown life are renewed at each start, where that can be done.
+    """
+    if tokens.expires_in is not None:
+        return tokens.expires_in
+    if tokens.refresh_token:
+        return 0
+    return 1e9
+
+
+class _LoginVisit:
+    """Sends the user to the page of a login, and tells the SDK what came back."""
+
+    def __init__(self, server: ToolServer, login: Login) -> None:
+        self._server = server
+        self._login = login
+        self._query: Mapping[str, str] = {}
+
+    async def open_address(self, address: str) -> None:
+        """Wait until the user has been there. Raises `ServerError`, also where nobody can."""
+        if self._login.visit is None:
+            raise ServerError(f"{ASKS_FOR_LOGIN} {self._server.name}")
+        self._query = await self._login.visit(address)
+        KNOWN_SECRETS.add(*login_secrets(self._query))
+        if "error" in self._query:
+            raise ServerError(f"the login was refused: {one_line(self._query['error']):.100}")
+
+    async def code(self) -> AuthorizationCodeResult:
+        """Return the code that the server gave, with what it must be checked against."""
+        from mcp.shared.auth import AuthorizationCodeResult
+
+        return AuthorizationCodeResult(
+            code=self._query.get("code", ""),
+            state=self._query.get("state"),
+            iss=self._query.get("iss"),
+        )
 
 
 def with_scope(challenge: str, scope: str) -> str:

@@ -52,19 +52,10 @@ def import_model(  # noqa: PLR0913 - what is imported, and where to
     or a full disk, `UsageError` for a name that is taken.
     """
     path = path.absolute()
-    if path.is_dir() or path.suffix == ".safetensors":
-        hint = (
-            "an adapter of conductor train: the file that --export writes; another one, or a "
-            "model: convert it with llama.cpp's convert_lora_to_gguf.py or convert_hf_to_gguf.py"
-        )
-        raise ModelError("file", f"{path} is no GGUF file", hint=hint)
+    _check_is_gguf(path)
     header = check_whole_model(path)
     if is_adapter(header):
-        base, base_path = _resolve_base(path, base, store, environ)
-        if base_path is not None:
-            from conductor_cli.models.llama.lora import check_adapter  # needs numpy
-
-            check_adapter(path, gguf.check_model_file(base_path), base_path)
+        base = _checked_base(path, base, store, environ)
     elif base:
         raise UsageError(f"{path} is a whole model, not an adapter", hint="leave --base out")
     # Headers are checked first: hashing takes minutes, and a wrong file should be rejected at once.
@@ -117,6 +108,26 @@ def _check_name_is_free(
     if any(model.name == name for model in load_registry(environ)):
         problem = f"{name} is another model of the registry"
         raise UsageError(problem, hint="use another name: --name OTHER")
+
+
+def _check_is_gguf(path: Path) -> None:
+    """Raise `ModelError` for what is a model in another format, with how to convert it."""
+    if path.is_dir() or path.suffix == ".safetensors":
+        hint = (
+            "an adapter of conductor train: the file that --export writes; another one, or a "
+            "model: convert it with llama.cpp's convert_lora_to_gguf.py or convert_hf_to_gguf.py"
+        )
+        raise ModelError("file", f"{path} is no GGUF file", hint=hint)
+
+
+def _checked_base(adapter: Path, base: str, store: ModelStore, environ: Mapping[str, str]) -> str:
+    """Return an adapter's base as its manifest stores it, checked to fit where it is there."""
+    stored_as, path = _resolve_base(adapter, base, store, environ)
+    if path is not None:
+        from conductor_cli.models.llama.lora import check_adapter  # needs numpy
+
+        check_adapter(adapter, gguf.check_model_file(path), path)
+    return stored_as
 
 
 def _is_whole(manifest: Manifest, environ: Mapping[str, str], report: Report) -> bool:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import JSONResponse
@@ -45,6 +46,13 @@ HELD_SECONDS: Final = 30.0
 
 Some clients stop at a status and go on at an error inside a stream.
 """
+
+STREAM_HEADERS: Final = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache, no-transform",
+    "x-accel-buffering": "no",
+}
+"""Proxies must neither keep nor collect what is streamed."""
 
 
 @dataclass
@@ -127,40 +135,16 @@ class RunAnswer:
 
         Returns whether it is that of the run.
         """
-        is_held = self.registry.recent_failures(self.served.key) >= MAX_FAILURES
-        event = self.served.began
-        seconds = BEGIN_SECONDS
-        if is_held:
-            event = self.served.answered
-            seconds = HELD_SECONDS
-        if not event.is_set():
-            with suppress(TimeoutError):
-                # Until then, an error is a status code
-                await asyncio.wait_for(event.wait(), seconds)
-        ended = self.served.ended
-        is_unsaid = not self.served.items or (is_held and self.served.first_text_at is None)
-        if isinstance(ended, RequestError) and is_unsaid:
-            await self._send_error(send, ended)
+        early_error = await self._error_before_text()
+        if early_error is not None:
+            await self._send_error(send, early_error)
             return True
         encoder = self._encoder()
         is_end = True
         is_going_on = True
         content = encoder.begin()
-        # Proxies must neither keep nor collect what is streamed.
-        headers = {
-            "cache-control": "no-cache, no-transform",
-            "x-accel-buffering": "no",
-            "x-request-id": self.served.id,
-        }
-        await _send_head(send, 200, {"content-type": "text/event-stream; charset=utf-8"} | headers)
-        write_body = self._write_body
-
-        def write(piece: Piece) -> bool:
-            with suppress(Exception):  # then `pieces` gives it, and the stream gets its end below
-                return write_body is not None and write_body(_frames(encoder, (piece,)))
-            return False
-
-        reader.write = write
+        await _send_head(send, 200, STREAM_HEADERS | {"x-request-id": self.served.id})
+        reader.write = partial(self._write_piece, encoder)
         while is_going_on:
             if content:
                 await _send_body(send, content, more=True)
@@ -172,21 +156,59 @@ class RunAnswer:
             try:
                 if pieces is not None:
                     content = _frames(encoder, pieces)
-                elif isinstance(ended := self.served.ended, ServedAnswer):
-                    content = encoder.end(replace(ended, text=self.served.streamed_text))
                 else:
-                    failed = ended or RequestError(500, "internal", "the run has no end")
-                    content = encoder.failed(self._as_told(failed))
+                    content = self._end_frames(encoder)
             except Exception as error:  # noqa: BLE001 - whatever it is, the stream gets an end
                 is_end = False
                 is_going_on = False
-                fault = self._fault(error)
-                try:
-                    content = encoder.failed(fault)
-                except Exception:  # noqa: BLE001 - it has been logged; a new encoder can tell it
-                    content = self._encoder().failed(fault)
+                content = self._fault_frames(encoder, error)
         await _send_body(send, content, more=False)
         return is_end
+
+    async def _error_before_text(self) -> RequestError | None:
+        """Wait a while for the run to begin, and return the error that has ended it by then.
+
+        Until then, an error is a status code.
+        """
+        is_held = self.registry.recent_failures(self.served.key) >= MAX_FAILURES
+        event = self.served.began
+        seconds = BEGIN_SECONDS
+        if is_held:
+            event = self.served.answered
+            seconds = HELD_SECONDS
+        if not event.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), seconds)
+        is_unsaid = not self.served.items or (is_held and self.served.first_text_at is None)
+        if isinstance(self.served.ended, RequestError) and is_unsaid:
+            return self.served.ended
+        return None
+
+    def _write_piece(self, encoder: AnswerEncoder, piece: Piece) -> bool:
+        """Write a piece of a stream at once, and return whether that was done.
+
+        If not, `pieces` gives it, and a stream whose encoder fails gets its end there.
+        """
+        with suppress(Exception):
+            if self._write_body is not None:
+                return self._write_body(_frames(encoder, (piece,)))
+        return False
+
+    def _end_frames(self, encoder: AnswerEncoder) -> bytes:
+        """Return the end of a stream: that of the answer, or the error that the run ended with."""
+        ended = self.served.ended
+        if isinstance(ended, ServedAnswer):
+            return encoder.end(replace(ended, text=self.served.streamed_text))
+        failed = ended or RequestError(500, "internal", "the run has no end")
+        return encoder.failed(self._as_told(failed))
+
+    def _fault_frames(self, encoder: AnswerEncoder, error: Exception) -> bytes:
+        """Return the end of a stream that cannot be encoded."""
+        fault = self._fault(error)
+        try:
+            return encoder.failed(fault)
+        except Exception:  # noqa: BLE001 - it has been logged; a new encoder can tell it
+            return self._encoder().failed(fault)
 
     async def _send_error(self, send: Send, error: RequestError) -> None:
         headers = {"x-request-id": self.served.id}

@@ -46,46 +46,6 @@ def build_app(registry: RunRegistry) -> Starlette:
         has_siblings=registry.starter.options.siblings is not None,
     )
     registry.observe = metrics.count_run
-
-    async def count_tokens(http: Request) -> dict[str, Any]:
-        return await read_body(http, MessagesApi().count_tokens)
-
-    async def count_input(http: Request) -> dict[str, Any]:
-        return await read_body(http, count_input_tokens)
-
-    async def models(http: Request) -> dict[str, Any]:
-        listed = list_served_models(
-            registry.starter.settings(), anthropic="anthropic-version" in http.headers
-        )
-        name = http.path_params.get("model")
-        if name is None:
-            return listed
-        for model in listed["data"]:
-            if model["id"] == name:
-                return dict(model)
-        raise HTTPException(404)
-
-    async def health(http: Request) -> Response:
-        """Say that the server lives; at `/health` also how much it does."""
-        if http.url.path == "/health":
-            counts = {"running": _count_running(registry)}
-            if (siblings := registry.starter.options.siblings) is not None:
-                counts["processes"] = siblings.processes()
-            return JSONResponse({"status": "ok", **counts})
-        return JSONResponse({"status": "ok"})
-
-    async def ready(http: Request) -> Response:
-        """Return whether requests should come here, and what is missing if not."""
-        client = http.client.host if http.client else ""
-        missing = await registry.readiness.missing(client)
-        if missing:
-            return JSONResponse({"status": "not ready", "missing": missing}, 503)
-        return JSONResponse({"status": "ok"})
-
-    async def counters(_: Request) -> Response:
-        text, kind = metrics.render(_count_running(registry))
-        return Response(text, headers={"content-type": kind})
-
     followed = FollowedRuns(registry, partial(take_over_run, registry))
     answers = {path: CreateAnswer(registry, followed, metrics, path) for path in APIS}
     store = open_state(registry.starter.settings().paths).served_files
@@ -96,27 +56,85 @@ def build_app(registry: RunRegistry) -> Starlette:
         routes=[
             *(Route(path, answer, methods=["POST"]) for path, answer in answers.items()),
             WebSocketRoute("/v1/responses", ResponsesSocket(answers["/v1/responses"])),
-            Route("/v1/responses/input_tokens", answering(count_input), methods=["POST"]),
+            Route("/v1/responses/input_tokens", answering(_count_input), methods=["POST"]),
             *followed.routes,
             *files.routes,
             *batches.routes,
-            Route("/v1/messages/count_tokens", answering(count_tokens), methods=["POST"]),
-            Route("/v1/models", answering(models)),
-            Route("/v1/models/{model:path}", answering(models)),
-            Route("/health", health),
-            Route("/livez", health),
-            Route("/readyz", ready),
-            Route("/metrics", counters),
+            Route("/v1/messages/count_tokens", answering(_count_tokens), methods=["POST"]),
+            *_ServerStatus(registry, metrics).routes,
             *page_routes(open_trace_store, registry),
         ],
         exception_handlers={HTTPException: _answer_error, Exception: _answer_error},
     )
 
 
-def _count_running(registry: RunRegistry) -> int:
-    """Return how many runs go on, in all processes of the server."""
-    siblings = registry.starter.options.siblings
-    return len(registry.going_on) if siblings is None else siblings.running()
+async def _count_tokens(http: Request) -> dict[str, Any]:
+    return await read_body(http, MessagesApi().count_tokens)
+
+
+async def _count_input(http: Request) -> dict[str, Any]:
+    return await read_body(http, count_input_tokens)
+
+
+class _ServerStatus:
+    """What the server tells of itself: its models, that it lives, whether it is ready, counters."""
+
+    def __init__(self, registry: RunRegistry, metrics: Metrics) -> None:
+        self._registry = registry
+        self._metrics = metrics
+
+    @property
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/models", answering(self.models)),
+            Route("/v1/models/{model:path}", answering(self.models)),
+            Route("/health", self.health),
+            Route("/livez", self.health),
+            Route("/readyz", self.ready),
+            Route("/metrics", self.counters),
+        ]
+
+    async def models(self, http: Request) -> dict[str, Any]:
+        """List the models, or one of them."""
+        listed = list_served_models(
+            self._registry.starter.settings(), anthropic="anthropic-version" in http.headers
+        )
+        name = http.path_params.get("model")
+        if name is None:
+            return listed
+        for model in listed["data"]:
+            if model["id"] == name:
+                return dict(model)
+        raise HTTPException(404)
+
+    async def health(self, http: Request) -> Response:
+        """Say that the server lives; at `/health` also how much it does."""
+        if http.url.path == "/health":
+            counts = {"running": self._count_running()}
+            siblings = self._registry.starter.options.siblings
+            if siblings is not None:
+                counts["processes"] = siblings.processes()
+            return JSONResponse({"status": "ok", **counts})
+        return JSONResponse({"status": "ok"})
+
+    async def ready(self, http: Request) -> Response:
+        """Return whether requests should come here, and what is missing if not."""
+        client = http.client.host if http.client else ""
+        missing = await self._registry.readiness.missing(client)
+        if missing:
+            return JSONResponse({"status": "not ready", "missing": missing}, 503)
+        return JSONResponse({"status": "ok"})
+
+    async def counters(self, _: Request) -> Response:
+        text, kind = self._metrics.render(self._count_running())
+        return Response(text, headers={"content-type": kind})
+
+    def _count_running(self) -> int:
+        """Return how many runs go on, in all processes of the server."""
+        siblings = self._registry.starter.options.siblings
+        if siblings is None:
+            return len(self._registry.going_on)
+        return siblings.running()
 
 
 async def _answer_error(http: Request, error: Exception) -> Response:
