@@ -48,6 +48,7 @@ from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.tools import CallCollector
 from conductor_cli.core.trace import describe_failed_attempts
 from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.models.base import Model
 from conductor_cli.run.state import NOT_CHECKED, RunState, with_fault
 from conductor_cli.run.tool_loop import ModelReply, ToolLoop, conversation_tokens, open_tool_loop
 
@@ -76,49 +77,24 @@ async def read_chunks(
     of the whole answer runs. Lone surrogates, which no encoding can write, are replaced.
     Raises `ModelError` of reason `timeout` when the first chunk, the next one or the last is late.
     """
-    loop = asyncio.get_running_loop()
-    ends = loop.time() + timeouts.total
-    due = loop.time() + timeouts.first_token
-    late = f"no first token within {format_duration(timeouts.first_token)}"
-    due = min(due, ends)
-    idle = f"no next token within {format_duration(timeouts.idle)}"
-    alarm = asyncio.timeout(None)
-    timer: asyncio.TimerHandle
-
-    def watch() -> None:
-        # Each chunk only moves `due`, and the timer follows when it goes off: setting it again for
-        # each costs more.
-        nonlocal timer
-        if loop.time() < due:
-            timer = loop.call_at(due, watch)
-        else:
-            alarm.reschedule(loop.time())
-
-    timer = loop.call_at(due, watch)
+    alarm = _Alarm(timeouts)
     async with aclosing(chunks):  # closing may take long; by then the alarm has ended
         try:
-            async with alarm:
+            async with alarm.timeout:
                 async for chunk in chunks:
-                    if alarm.expired():
+                    if alarm.timeout.expired():
                         # The model swallowed the cancellation, and there is no second one
                         raise TimeoutError
                     if keeps_up is not None and not keeps_up.is_set():
-                        due = ends
+                        alarm.wait_for_end()
                         await keeps_up.wait()
-                    due = min(loop.time() + timeouts.idle, ends)
-                    late = idle
-                    if due < timer.when():
-                        timer.cancel()
-                        timer = loop.call_at(due, watch)
+                    alarm.wait_for_next_chunk()
                     if not (chunk.text.isascii() and chunk.thinking.isascii()):
                         chunk = _without_surrogates(chunk)  # noqa: PLW2901
                     if take(chunk):
                         return True
         except TimeoutError:
-            message = late
-            if due == ends:
-                message = f"the answer did not end within {format_duration(timeouts.total)}"
-            raise ModelError("timeout", message) from None
+            raise ModelError("timeout", alarm.message()) from None
         except asyncio.CancelledError:
             # A library may cancel its own task. Only a cancellation that somebody asked of this
             # task is one.
@@ -127,8 +103,55 @@ async def read_chunks(
                 raise
             raise ModelError("broken", "the call was cancelled from inside") from None
         finally:
-            timer.cancel()
+            alarm.stop()
     return False
+
+
+class _Alarm:
+    """Ends `timeout` when the first chunk, the next one or the last is late.
+
+    Each chunk only moves `_due`, and the timer follows when it goes off: setting it again for each
+    costs more.
+    """
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self.timeout = asyncio.timeout(None)
+        self._timeouts = timeouts
+        self._has_begun = False
+        self._loop = asyncio.get_running_loop()
+        now = self._loop.time()
+        self._ends = now + timeouts.total
+        self._due = min(now + timeouts.first_token, self._ends)
+        self._timer = self._loop.call_at(self._due, self._watch)
+
+    def wait_for_next_chunk(self) -> None:
+        self._has_begun = True
+        self._due = min(self._loop.time() + self._timeouts.idle, self._ends)
+        if self._due < self._timer.when():
+            self._timer.cancel()
+            self._timer = self._loop.call_at(self._due, self._watch)
+
+    def wait_for_end(self) -> None:
+        """Let only the timeout of the whole answer run, until the next chunk is waited for."""
+        self._due = self._ends
+
+    def message(self) -> str:
+        """Return which timeout has passed."""
+        if self._due == self._ends:
+            return f"the answer did not end within {format_duration(self._timeouts.total)}"
+        if self._has_begun:
+            return f"no next token within {format_duration(self._timeouts.idle)}"
+        return f"no first token within {format_duration(self._timeouts.first_token)}"
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _watch(self) -> None:
+        now = self._loop.time()
+        if now < self._due:
+            self._timer = self._loop.call_at(self._due, self._watch)
+        else:
+            self.timeout.reschedule(now)
 
 
 def _without_surrogates(chunk: Chunk) -> Chunk:
@@ -256,8 +279,9 @@ class Attempt:
             provider_data=provider_data,
         )
         state.stream.emit(finished)
-        if self._finish in CUT_FINISHES and not state.record(self._number).last:
-            cut = state.work.cut_replies[self._number]
+        cut = state.work.cut_reply_of(self._number)
+        is_cut = cut is not None and self._finish in CUT_FINISHES
+        if cut is not None and is_cut and not state.record(self._number).last:
             state.stream.notice(f"{cut.message}; {cut.hint}", self._number)
 
     async def _read_value(self) -> str:
@@ -281,13 +305,9 @@ class Attempt:
 
         What is found about one that may not be repaired is kept for the end of the run.
         """
-        state = self._state
         # A run that may only end its running calls waits for this one, too
-        state.work.busy.add(self._number)
-        try:
+        with self._state.work.busy_with(self._number):
             fault = await self._read_value()
-        finally:
-            state.work.busy.discard(self._number)
         if fault and fault != NOT_CHECKED and self._may_repair:
             self.repair = with_fault(messages, self._text, fault)
             raise ModelError("schema", f"the answer does not follow the JSON Schema: {fault}")
@@ -360,52 +380,59 @@ class Attempt:
             usual = 0 if self._is_limit_configured else state.team.worker_profile.max_tokens
             reservation = await resources.reserve(tokens, wanted, worker.price, worker, usual)
             request = self._request(messages, reservation.answer, tools)
-            call = _Call()
             self._tags = ClosingTagFilter("\n".join(message.content for message in messages))
-            began = state.stream.now()
-            usage = NO_USAGE
+            with state.work.busy_with(self._number):
+                return await self._stream_reply(model, request, reservation)
 
-            if self._announce is not None:
-                state.stream.emit(replace(self._announce, at=began))
-                self._announce = None
-            state.work.busy.add(self._number)
-            try:
-                timeouts = state.orchestra.timeouts.for_worker(worker)
-                take = partial(self._take_chunk, call)
-                await read_chunks(model.stream(request), take, timeouts, state.spec.keeps_up)
-                self._add_text(self._tags.end())
-                reply = self._reply(call, request, reservation)
-                if not call.cached:
-                    resources.circuits.succeeded(worker)
+    async def _stream_reply(
+        self, model: Model, request: Request, reservation: Reservation
+    ) -> ModelReply:
+        """Stream the reply of a call that was reserved, which is settled however it ends."""
+        state = self._state
+        resources = self._state.resources
+        worker = self.worker
+        call = _Call()
+        began = state.stream.now()
+        usage = NO_USAGE
+        if self._announce is not None:
+            state.stream.emit(replace(self._announce, at=began))
+            self._announce = None
+        try:
+            timeouts = state.orchestra.timeouts.for_worker(worker)
+            take = partial(self._take_chunk, call)
+            await read_chunks(model.stream(request), take, timeouts, state.spec.keeps_up)
+            self._add_text(self._tags.end())
+            reply = self._reply(call, request, reservation)
+            if not call.cached:
+                resources.circuits.succeeded(worker)
+            usage = call.cost(request, worker)
+            if self._finish == "length":
+                resources.check_cut(reservation)
+                failure = cut_reply(worker, reservation, usage.tokens_out)
+                state.work.add_cut_reply(self._number, failure)
+            elif self._finish == "refusal":
+                state.work.add_cut_reply(self._number, filtered_reply(worker))
+        except ModelError as error:
+            resources.circuits.failed(worker, error)
+            call.failed = True
+            call.reported = error.usage or call.reported
+            # A call that failed before its first word counts as free.
+            usage = Usage(calls=1)
+            if call.reported is not None or any(call.written):
                 usage = call.cost(request, worker)
-                if self._finish == "length":
-                    resources.check_cut(reservation)
-                    failure = cut_reply(worker, reservation, usage.tokens_out)
-                    state.work.cut_replies[self._number] = failure
-                elif self._finish == "refusal":
-                    state.work.cut_replies[self._number] = filtered_reply(worker)
-            except ModelError as error:
-                resources.circuits.failed(worker, error)
-                call.failed = True
-                call.reported = error.usage or call.reported
-                # A call that failed before its first word counts as free.
-                usage = Usage(calls=1)
-                if call.reported is not None or any(call.written):
-                    usage = call.cost(request, worker)
-                raise
-            except asyncio.CancelledError:
-                usage = call.cost(request, worker)
-                raise
-            except Exception:
-                # An error of our own: no event of the step will carry what its calls cost.
-                state.work.unreported_usage += self.usage + call.cost(request, worker)
-                raise
-            finally:
-                state.work.busy.discard(self._number)
-                if not usage.seconds:
-                    usage += Usage(seconds=round(state.stream.now() - began, 4))
-                self.usage += usage
-                resources.settle(reservation, usage, cached=call.cached, failed=call.failed)
+            raise
+        except asyncio.CancelledError:
+            usage = call.cost(request, worker)
+            raise
+        except Exception:
+            # An error of our own: no event of the step will carry what its calls cost.
+            state.work.add_unreported_usage(self.usage + call.cost(request, worker))
+            raise
+        finally:
+            if not usage.seconds:
+                usage += Usage(seconds=round(state.stream.now() - began, 4))
+            self.usage += usage
+            resources.settle(reservation, usage, cached=call.cached, failed=call.failed)
         return reply
 
     def _take_chunk(self, call: _Call, chunk: Chunk) -> None:

@@ -122,11 +122,12 @@ class _WorkerStep:
                     with_key_hint(call.worker, error.failure), message=f"{name}: {error.message}"
                 )
                 if error.reason in FATAL:
-                    state.resources.down[name] = failure
+                    state.resources.give_up_worker(name, failure)
                 # No retry once the run is ending, nor after text that the user has already seen as
                 # the answer.
                 if state.ending.failure is not None or call.text_is_out:
-                    state.work.text_is_out = call.text_is_out
+                    if call.text_is_out:
+                        state.work.keep_shown_text()
                     self._fail(failure, call.usage)
                     return None
                 seconds = self._seconds_to_wait(error, name, turn)
@@ -163,7 +164,7 @@ class _WorkerStep:
     def _give_up_worker(self, error: ModelError, failure: Failure, call: Attempt) -> str | None:
         """Return who does the step instead, if anyone."""
         if error.reason == "connect":  # other steps need not find out again
-            self._state.resources.down[call.worker.name] = failure
+            self._state.resources.give_up_worker(call.worker.name, failure)
         substitute = self._substitute()
         self._fail(failure, call.usage, substitute=substitute)
         if substitute is not None:
@@ -231,15 +232,15 @@ async def run_step(
         ev.StepStarted(at=state.stream.now(), step=number, worker=SELF, attempt=1, prompt=())
     )
     nested = _nested_state(state, number)
-    state.work.busy.add(number)
-    try:
-        async for event in read_nested(nested):
-            _pass_on(state, number, event)
-    except asyncio.CancelledError:
-        for event in nested.stream.unread_events():
-            _pass_on(state, number, event)
-        state.stop_step(number, usage=nested.trace.usage)
-        raise
+    with state.work.busy_with(number):
+        try:
+            async for event in read_nested(nested):
+                _pass_on(state, number, event)
+        except asyncio.CancelledError:
+            for event in nested.stream.unread_events():
+                _pass_on(state, number, event)
+            state.stop_step(number, usage=nested.trace.usage)
+            raise
     return _end_nested(state, number, nested)
 
 

@@ -298,6 +298,18 @@ class RunResources:
                 skipped[worker.name] = failure
         return skipped
 
+    def give_up_worker(self, name: str, why: Failure) -> None:
+        """Ask a worker no more in this run."""
+        self.down[name] = why
+
+    def count_tool_calls(self, calls: int) -> None:
+        """Take so many calls of tools from those that the run may still make."""
+        self.tool_calls_left -= calls
+
+    def use_revision(self) -> None:
+        """Let the rest of no plan of the run be planned anew after this time."""
+        self.revisions_left = 0
+
     def turn(self, model: Model) -> AbstractAsyncContextManager[None]:
         """Return a turn on a model. A local one that both plans and works does one thing at a time.
 

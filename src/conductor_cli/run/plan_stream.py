@@ -440,7 +440,7 @@ class PlanStream:
 
     def settle(self) -> None:
         """Count usage that no event has reported."""
-        self._state.work.unreported_usage += self._take_usage()
+        self._state.work.add_unreported_usage(self._take_usage())
 
 
 def announce_parsed(state: RunState, item: ParsedStep) -> None:

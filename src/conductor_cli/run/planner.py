@@ -92,7 +92,7 @@ def _has_begun_to_answer(state: RunState, number: int) -> bool:
     """Return whether another step than `number` answers, and has begun."""
     for record in state.trace.steps:
         if record.last:
-            return record.number != number and record.number not in state.schedule.waiting
+            return record.number != number and record.number not in state.waiting_steps
     return False
 
 
@@ -102,7 +102,7 @@ def begin_revision(state: RunState, number: int) -> None:
     The others are kept, also those that still run.
     """
     record = state.record(number)
-    left_out = state.schedule.waiting
+    left_out = state.waiting_steps
     workers = tuple(dict.fromkeys(attempt.worker for attempt in record.failed))
     first = len(state.trace.steps) + 1
     revised = ev.PlanRevised(
@@ -110,8 +110,7 @@ def begin_revision(state: RunState, number: int) -> None:
     )
     _revise(state, revised, record)
     for other in left_out:
-        state.schedule.mark_ended(other)
-        state.stop_step(other, "plan_revised")
+        state.leave_out_step(other)
 
 
 def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> None:
@@ -129,7 +128,7 @@ def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> Non
     unusable: frozenset[str] = frozenset()
     if state.resumed is None:
         unusable = frozenset(_unusable(state, record))
-    state.resources.revisions_left = 0
+    state.resources.use_revision()
     limit = step_limit(state.limits, state.team.pool.names, state.team.max_steps)
     state.planning.revision = Revision(
         step=revised.step,
@@ -295,9 +294,7 @@ def _take_over(state: RunState, trace: Trace) -> bool:
                 retry_in=0.0,
             )
             state.stream.emit(failed)
-        state.schedule.add(record.number, record.step.worker, record.step.access)
-        if record.state in ENDED:
-            state.schedule.mark_ended(record.number)
+        state.take_over_step(record)
     if not state.nesting.nested:
         spent = state.trace.usage
         for record in trace.steps:
@@ -305,7 +302,7 @@ def _take_over(state: RunState, trace: Trace) -> bool:
             if record.nested is not None and record.state not in ENDED:
                 spent += record.nested.usage
         resources.ledger.count(spent, spent.calls - trace.planning.calls)
-        resources.tool_calls_left -= sum(len(record.tools) for record in trace.steps)
+        resources.count_tool_calls(sum(len(record.tools) for record in trace.steps))
     if trace.plan is None and any(record.last for record in trace.steps):
         state.finish_plan(state.current_plan())
     state.wake()
@@ -379,11 +376,10 @@ def _reuse_step(state: RunState, record: StepRecord, earlier: Trace) -> None:
                 at=state.stream.now(), **fields, usage=NO_USAGE, finish=record.finish or "stop"
             )
         )
-        state.schedule.mark_ended(number)
+        state.release_step(number)
     elif revised is not None and number in (revised.step, *revised.left_out):
         state.announce_step(number, record.step, last=record.last)
-        state.schedule.mark_ended(number)
-        state.stop_step(number, "plan_revised")
+        state.leave_out_step(number)
     else:
         state.add_step(number, record.step, last=record.last)
 

@@ -208,7 +208,7 @@ class Run:
         for nested in self._nested.values():
             nested.stop(kind, after, failure)
         # Otherwise the run is over when the last running call has ended; see `_start_ready`.
-        if after == "now" or not self.state.schedule.running:
+        if after == "now" or not self.state.has_running_steps:
             self._over.set()
 
     def decide(self, decision: Decision) -> None:
@@ -271,9 +271,9 @@ class Run:
             return
         is_ending = state.ending.failure is not None
         if not (is_ending or self.spec.plan_only or state.planning.awaits_approval):
-            for number in state.schedule.take_ready():
+            for number in state.take_ready_steps():
                 self._start(number, self._run_step(number), f"step {number}")
-        is_idle = not state.schedule.running and (is_ending or not self._has_work_left())
+        is_idle = not state.has_running_steps and (is_ending or not self._has_work_left())
         if is_idle or self._is_answered():
             self._over.set()
 
@@ -285,13 +285,13 @@ class Run:
 
     def _has_work_left(self) -> bool:
         """Return whether a step waits to be started, or the plan is still being made."""
-        has_waiting_steps = bool(self.state.schedule.waiting) and not self.spec.plan_only
+        has_waiting_steps = bool(self.state.waiting_steps) and not self.spec.plan_only
         return has_waiting_steps or not self._tasks[PLANNING].done()
 
     def _start(self, number: int, work: Coroutine[None, None, None], name: str) -> None:
 
         def task_ended(_: asyncio.Task[None]) -> None:
-            self.state.schedule.mark_ended(number)
+            self.state.release_step(number)
             self._start_ready()
 
         assert self._group is not None
@@ -469,7 +469,6 @@ class Run:
                     )
                 )
         finally:
-            state.work.busy.discard(number)
             if state.record(number).state not in ENDED:
                 state.stop_step(number)
         if failure is not None:
@@ -506,11 +505,8 @@ class Run:
         self.state.ending.begin(failure, reason)
         for number, task in self._tasks.items():
             # A task that calls this from inside is about to end by itself.
-            if (
-                number not in self.state.work.busy
-                and not task.done()
-                and task is not asyncio.current_task()
-            ):
+            is_own = task is asyncio.current_task()
+            if not (is_own or task.done() or self.state.work.is_busy(number)):
                 task.cancel()
 
     def abandon(self, failure: Failure, reason: ev.StopReason) -> None:
@@ -617,7 +613,7 @@ class Run:
         for record in steps_behind(last, state.trace):
             if not _is_cut(record):
                 continue
-            cut = state.work.cut_replies.get(record.number)
+            cut = state.work.cut_reply_of(record.number)
             why = f"{record.worker} did not reach the end of its answer"
             if cut is not None:
                 why = cut.message
@@ -700,15 +696,9 @@ def failure_of(state: RunState) -> Failure:
         return Failure(kind="worker", message="no step could be run", reason="step_not_run")
     elif last.nested is not None and last.nested.error is not None:
         return last.nested.error
-    elif last.state == "done" and last.number in state.work.cut_replies:
-        return state.work.cut_replies[last.number]
-    elif last.state == "done" and last.finish == "refusal":
-        message = f"{last.worker} refused to go on, or a content filter cut its answer off"
-        return Failure(kind="partial", message=message, reason="answer_filtered")
     elif last.state == "done":
-        message = f"{last.worker} reached its token limit before the end of the answer"
-        return Failure(kind="partial", message=message, reason="answer_truncated")
-    errors = state.work.errors.get(last.number, [])
+        return state.work.cut_reply_of(last.number) or _cut_answer(last)
+    errors = state.work.errors_of(last.number)
     if not errors:
         return Failure(
             kind="worker", message=f"step {last.number} did not run", reason="step_not_run"
@@ -719,6 +709,15 @@ def failure_of(state: RunState) -> Failure:
     # Attempts that failed for different reasons have no kind in common, and so no exit code either.
     message = f"every worker failed at step {last.number}; first: {first.message}"
     return Failure(kind="worker", message=message, hint=first.hint, reason="workers_failed")
+
+
+def _cut_answer(last: StepRecord) -> Failure:
+    """Return why an answer has no end where only its trace tells that."""
+    if last.finish == "refusal":
+        message = f"{last.worker} refused to go on, or a content filter cut its answer off"
+        return Failure(kind="partial", message=message, reason="answer_filtered")
+    message = f"{last.worker} reached its token limit before the end of the answer"
+    return Failure(kind="partial", message=message, reason="answer_truncated")
 
 
 def internal_failure(error: BaseException) -> Failure:

@@ -1,19 +1,21 @@
-"""The state of one run, in parts that each have one writer.
+"""The state of one run, in parts that each write what they hold: others call their methods.
 
 - `stream`: its events and its trace (`event_stream`), which is written by nothing else.
-- `planning`: the plan under way, by `planner`.
-- `work`: what steps have come to, by `executor` and the attempts that it makes.
-- `ending`: what ends the run early, by `runner`.
+- `planning`: the plan under way, which only `planner` sets.
+- `work`: what steps have come to.
+- `ending`: what ends the run early.
 - `schema_faults`: what answers break of the JSON Schema of the question.
 
-What makes a step ready calls `wake`, by which the runner starts it.
+`RunState` itself holds the schedule of the steps. What makes a step ready calls `wake`, by which
+the runner starts it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar
 
@@ -36,7 +38,7 @@ from conductor_cli.core.plan import (
 from conductor_cli.core.pool import Limits, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.reading import Reading, nobody_reads, reading_of, too_small
-from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.core.trace import ENDED, StepRecord, Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.programs.schema_check import CheckStopped, find_fault
 from conductor_cli.run.event_stream import EventStream
@@ -152,22 +154,53 @@ class PlanUnderWay:
 class StepWork:
     """What the attempts at all steps have come to."""
 
-    # What went wrong in each step, attempt by attempt
-    errors: dict[int, list[Failure]] = field(default_factory=dict)
-    busy: set[int] = field(default_factory=set)
-    """Steps that a worker or a nested run is working on. Other steps that have a task wait for
-    something.
-    """
-    # Whether a part of the answer was shown that cannot be taken back, and its step has failed
     text_is_out: bool = False
-    # What was used for text that no event accounts for
+    """Whether a part of the answer was shown that cannot be taken back, and its step has failed."""
     unreported_usage: Usage = NO_USAGE
-    # Steps whose reply has no end, and why
-    cut_replies: dict[int, Failure] = field(default_factory=dict)
+    """What was used for text that no event accounts for."""
+    _errors: dict[int, list[Failure]] = field(default_factory=dict)
+    _busy: set[int] = field(default_factory=set)
+    _cut_replies: dict[int, Failure] = field(default_factory=dict)
+
+    @contextmanager
+    def busy_with(self, number: int) -> Iterator[None]:
+        """Let a worker or a nested run work on a step, which ends with the run only at once.
+
+        Other steps that have a task wait for something.
+        """
+        self._busy.add(number)
+        try:
+            yield
+        finally:
+            self._busy.discard(number)
+
+    def is_busy(self, number: int) -> bool:
+        """Return whether a worker or a nested run is working on a step."""
+        return number in self._busy
 
     def add_error(self, number: int, failure: Failure) -> None:
         """Remember what went wrong in an attempt at a step."""
-        self.errors.setdefault(number, []).append(failure)
+        self._errors.setdefault(number, []).append(failure)
+
+    def errors_of(self, number: int) -> Sequence[Failure]:
+        """Return what went wrong in a step, attempt by attempt."""
+        return self._errors.get(number, [])
+
+    def add_cut_reply(self, number: int, failure: Failure) -> None:
+        """Remember why the reply of a step has no end."""
+        self._cut_replies[number] = failure
+
+    def cut_reply_of(self, number: int) -> Failure | None:
+        """Return why the reply of a step has no end; None where it has one."""
+        return self._cut_replies.get(number)
+
+    def add_unreported_usage(self, usage: Usage) -> None:
+        """Count what no event of a step will account for."""
+        self.unreported_usage += usage
+
+    def keep_shown_text(self) -> None:
+        """Remember that text of a failed step was shown that cannot be taken back."""
+        self.text_is_out = True
 
 
 @dataclass(slots=True)
@@ -242,7 +275,7 @@ class RunState:
 
     stream: EventStream = field(init=False)
     planning: PlanUnderWay = field(init=False)
-    schedule: Schedule = field(init=False)
+    _schedule: Schedule = field(init=False)
     work: StepWork = field(init=False, default_factory=StepWork)
     ending: RunEnding = field(init=False, default_factory=RunEnding)
     schema_faults: SchemaFaults = field(init=False)
@@ -316,8 +349,36 @@ class RunState:
     def add_step(self, number: int, step: Step, *, last: bool) -> None:
         """Announce a step, and have it started once it is ready."""
         self.announce_step(number, step, last=last)
-        self.schedule.add(number, step.worker, step.access)
+        self._schedule.add(number, step.worker, step.access)
         self.wake()
+
+    def take_over_step(self, record: StepRecord) -> None:
+        """Have a step that another process announced started once it is ready, unless it ended."""
+        self._schedule.add(record.number, record.step.worker, record.step.access)
+        if record.state in ENDED:
+            self._schedule.mark_ended(record.number)
+
+    def leave_out_step(self, number: int) -> None:
+        """End a step that was not started, because another plan takes the place of its own."""
+        self._schedule.mark_ended(number)
+        self.stop_step(number, "plan_revised")
+
+    def take_ready_steps(self) -> list[int]:
+        """Return the steps that may start now, which run from then on."""
+        return self._schedule.take_ready()
+
+    def release_step(self, number: int) -> None:
+        """Note that a step does not run any more, so that those that wait for it may start."""
+        self._schedule.mark_ended(number)
+
+    @property
+    def has_running_steps(self) -> bool:
+        return bool(self._schedule.running)
+
+    @property
+    def waiting_steps(self) -> tuple[int, ...]:
+        """The steps that have not been started, in the order of their numbers."""
+        return self._schedule.waiting
 
     def finish_plan(
         self, plan: Plan | KeepAnswer, usage: Usage = NO_USAGE, prompt: tuple[Message, ...] = ()
@@ -330,7 +391,7 @@ class RunState:
     def discard_plan(self) -> None:
         """Begin a plan from nothing."""
         per_worker = {worker.name: worker.parallel for worker in self.team.pool}
-        self.schedule = Schedule(self.limits.parallel, per_worker)
+        self._schedule = Schedule(self.limits.parallel, per_worker)
         self.planning.began_at = self.stream.now()
 
     def stop_step(
@@ -383,7 +444,7 @@ class RunState:
             raise UsageError(message, hint=hint)
         for worker in small_workers:
             question = self.policy.question_for(worker.name)
-            self.resources.down[worker.name] = too_small(question, worker, profile)
+            self.resources.give_up_worker(worker.name, too_small(question, worker, profile))
 
     def current_plan(self, reasoning: str = "") -> Plan:
         return Plan(

@@ -256,7 +256,7 @@ class ToolLoop:
                 "not called: the run's limit of tool calls is reached. Answer with what you have."
             )
             return arguments, problem
-        resources.tool_calls_left -= 1
+        resources.count_tool_calls(1)
         return arguments, ""
 
     async def _ask_to_allow(self, call: ToolCall, tool: OfferedTool) -> str:
