@@ -82,6 +82,41 @@ def test_a_system_message_that_a_template_drops_is_not_lost() -> None:
     assert prompt(forgets, (SYSTEM, USER)) == "[S\n\nU1]"
 
 
+PARTS = (
+    "{% for message in messages %}[{{ message.role }}]"
+    "{% for part in message['content'] %}{% if part['type'] == 'text' %}{{ part['text'] }}"
+    "{% endif %}{% endfor %}{% endfor %}"
+)
+"""A template that takes a list of parts for a content, as those of models with images do."""
+
+
+@pytest.mark.parametrize(
+    ("source", "messages", "expected"),
+    [
+        (PARTS, (SYSTEM, USER), "[system]S[user]U1"),
+        ("{{ messages[-1].content[0].text }}", (USER,), "U1"),
+        (PARTS, TALK, "[system]S[user]U1[assistant]A1[user]U2"),
+        (
+            "{% if messages[0].role == 'system' %}{{ raise_exception('none') }}{% endif %}" + PARTS,
+            (SYSTEM, USER),
+            "[user]S\n\nU1",
+        ),
+    ],
+)
+def test_a_template_that_goes_over_the_parts_of_a_content_gets_parts(
+    source: str, messages: tuple[Message, ...], expected: str
+) -> None:
+    assert prompt(source, messages) == expected
+
+
+def test_a_template_that_takes_texts_and_parts_gets_texts() -> None:
+    both = (
+        "{% if messages[0].content is string %}{{ messages[0].content }}"
+        "{% else %}{{ messages[0].content[0].text }} in parts{% endif %}"
+    )
+    assert prompt(both) == "U1"
+
+
 def test_thinking_is_mentioned_only_to_disable_it() -> None:
     asks = "{{ messages[0].content }}{{ enable_thinking is defined and enable_thinking == false }}"
     assert [prompt(asks, thinking=True), prompt(asks, thinking=False)] == ["U1False", "U1True"]

@@ -18,7 +18,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -62,6 +62,10 @@ CHILD_LIMITS: Final = ChildLimits(seconds=10, memory=512 << 20, cpu_seconds=2)
 MAX_KEPT_RESULTS: Final = 64
 
 
+_PART_TEXT: Final = re.compile(r"""\.text\b|\[\s*['"]text['"]\s*\]""")
+"""What a template has that goes over the parts of a content."""
+
+
 class ChatTemplateError(Exception):
     """Why a template cannot be used, or what it says against these messages.
 
@@ -87,6 +91,8 @@ class ChatTemplate:
         self._results: dict[str, str | ChatTemplateError] = {}
         self.tool_form = form_of(source)
         """How its model writes tool calls; None if it can be offered no tools."""
+        self.may_want_parts = _PART_TEXT.search(source) is not None
+        """Whether it may take no content but a list of parts."""
 
     def render(self, messages: Sequence[Mapping[str, Any]], **options: object) -> str:
         """Return the text for `messages`, up to where the model's turn begins.
@@ -173,21 +179,42 @@ def render_messages(
     offsets into the first message, as in a `Request`; `tools` are those that are offered.
 
     A template that refuses or drops a system message, or a second message in a row from one side,
-    gets these words in the next user message. Raises `ModelError` of kind `file`.
+    gets these words in the next user message; one that goes over the parts of a content gets each
+    content as a list of one part. Raises `ModelError` of kind `file`.
     """
-    try:
+    problem = ChatTemplateError("it takes no messages")
+    for form in _forms(template, messages):
         try:
-            return _render(template, messages, cuts, thinking=thinking, tools=tools)
+            return _render(template, form, cuts, thinking=thinking, tools=tools)
         except ChatTemplateError as error:
-            folded = _fold_turns(messages)
-            has_calls = any(message.tool_calls or message.role == "tool" for message in messages)
-            if error.stopped or has_calls or folded == list(messages):
-                raise
-            return _render(template, folded, cuts, thinking=thinking, tools=tools)
-    except ChatTemplateError as error:
-        problem = f"the chat template in {template.owner} cannot be used: {short_line(str(error))}"
-        hint = "use another GGUF of this model, or one without a chat template"
-        raise ModelError("file", problem, hint=hint) from error
+            problem = error
+            if error.stopped:
+                break
+    message = f"the chat template in {template.owner} cannot be used: {short_line(str(problem))}"
+    hint = "use another GGUF of this model, or one without a chat template"
+    raise ModelError("file", message, hint=hint) from problem
+
+
+class _Form(NamedTuple):
+    """Messages, and whether a template gets their contents as lists of parts."""
+
+    messages: Sequence[Message]
+    in_parts: bool
+
+
+def _forms(template: ChatTemplate, messages: Sequence[Message]) -> Iterator[_Form]:
+    """Yield the forms in which a template may take messages, the usual one first."""
+    yield from _forms_of_content(template, messages)
+    folded = _fold_turns(messages)
+    has_calls = any(message.tool_calls or message.role == "tool" for message in messages)
+    if not has_calls and folded != list(messages):
+        yield from _forms_of_content(template, folded)
+
+
+def _forms_of_content(template: ChatTemplate, messages: Sequence[Message]) -> Iterator[_Form]:
+    yield _Form(messages, in_parts=False)
+    if template.may_want_parts:
+        yield _Form(messages, in_parts=True)
 
 
 def _fold_turns(messages: Sequence[Message]) -> list[Message]:
@@ -225,15 +252,19 @@ def split_for_tokenizer(text: str) -> list[str]:
 
 def _render(
     template: ChatTemplate,
-    messages: Sequence[Message],
+    form: _Form,
     cuts: Sequence[int],
     *,
     thinking: bool,
     tools: Sequence[Tool],
 ) -> tuple[PromptPiece, ...]:
+    messages = form.messages
     contents = {_content_mark(number): _content(message) for number, message in enumerate(messages)}
     values: dict[str, str] = {}
     marked = _marked_messages(messages, tuple(contents), values)
+    if form.in_parts:
+        for entry in marked:
+            entry["content"] = [{"type": "text", "text": entry["content"]}]
     options: dict[str, object] = {"tools": _marked_tools(tools, values) or None}
     if not thinking:
         # Passed only to disable thinking: some templates take the variable itself as a request for
