@@ -14,10 +14,8 @@ from tests.cli.stage import Stage, says
 terminals = pytest.importorskip("tests.cli.terminals", reason="it needs a terminal")
 
 
-def proposes(stage: Stage, command: str) -> None:
-    stage.models["alpha"] = says(
-        json.dumps({"command": command, "explanation": "It makes a file."})
-    )
+def proposes(stage: Stage, command: str, explanation: str = "It makes a file.") -> None:
+    stage.models["alpha"] = says(json.dumps({"command": command, "explanation": explanation}))
 
 
 @pytest.mark.parametrize(("key", "is_run"), [("y", True), ("n", False), ("", False)])
@@ -36,6 +34,28 @@ def test_a_command_runs_only_after_a_yes(
     assert made.exists() == is_run
     [request] = stage.posts
     assert request.json["model"] == "alpha"
+
+
+def test_no_explanation_moves_the_command_off_the_screen(stage: Stage, tmp_path: Path) -> None:
+    """Nor does one look like a command, as it stands in one paragraph above it."""
+    made = tmp_path / "made"
+    proposes(stage, f"touch {made}", "It makes a file." + "\n" * 60 + "  ls\n\nIt lists. " * 90)
+    with terminals.terminal(stage, "do", "-m", "alpha", "make a file") as screen:
+        screen.until("Run it? [y/N]")
+        below = screen.screen.partition("It makes a file. ls It lists.")[2]
+        command, _, _ = below.partition("Run it?")
+        assert "".join(command.split()).endswith(f"…touch{made}")
+        screen.program.send("n\r")
+        assert screen.end() == 130
+
+
+@pytest.mark.parametrize("gap", ["\n" * 40, " " * 2000])
+def test_a_command_that_is_longer_than_the_screen_is_not_run(stage: Stage, gap: str) -> None:
+    proposes(stage, f"true{gap}; touch made")
+    with terminals.terminal(stage, "do", "-m", "alpha", "make a file") as screen:
+        screen.until("lines, and the screen shows 21")
+        assert screen.end() == 1
+        assert "Run it?" not in screen.scrolled
 
 
 def test_a_policy_has_commands_only_shown(stage: Stage, tmp_path: Path) -> None:

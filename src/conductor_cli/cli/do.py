@@ -6,6 +6,7 @@ import io
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,14 +19,15 @@ import typer
 from conductor_cli.app.worker_selection import best_worker
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.confirmation import can_ask, confirm
-from conductor_cli.cli.output import print_notice, print_text
+from conductor_cli.cli.output import print_line, print_notice, print_text, terminal_width
 from conductor_cli.cli.session import Session, join_words
 from conductor_cli.cli.signals import handle_signal
 from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
 from conductor_cli.core.question import Question
-from conductor_cli.core.terminal_text import sanitize, without_hidden
+from conductor_cli.core.terminal_text import sanitize, short_line, without_hidden
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.output_formats import OutputContext
+from conductor_cli.views.text_layout import text_cells
 
 SWITCH: Final = "policy.no_commands"  # The setting by which commands are shown and never run
 
@@ -35,6 +37,9 @@ SCHEMA: Final[dict[str, Any]] = {
     "required": ["command", "explanation"],
     "additionalProperties": False,
 }
+
+MAX_EXPLANATION_CHARS: Final = 600
+OTHER_ROWS: Final = 3  # Of the screen: the blank lines around the command, and the question
 
 SYSTEM: Final = (
     "Propose one command line for the shell {shell} on {system} that does what is asked, and "
@@ -97,13 +102,48 @@ def do_command(
     if result.exit_code != 0:
         raise typer.Exit(result.exit_code)
     proposed = read_proposal(result.run.trace.answer)
-    print_text(f"\n  {proposed.command}\n\n{proposed.explanation}\n")
+    _show_proposal(proposed)
     if session.settings[SWITCH]:
         raise PolicyError(f"the command is not run: {SWITCH} is true", hint="run it by hand")
     if not confirm("Run it?", default=False):
         print_notice("nothing was run")
         raise typer.Exit(130)
     raise typer.Exit(_run_in_shell(shell, proposed.command))
+
+
+def _show_proposal(proposed: ProposedCommand) -> None:
+    """Print the explanation, and then the command, which is on the screen while it is asked about.
+
+    The explanation comes first and in one paragraph: however it is written, it stands for no
+    command, and moves none off the screen. Raises `ConductorError` for a command with more rows
+    than the screen has.
+    """
+    width = max(1, terminal_width(sys.stdout) - len(_MARGIN))
+    rows = command_rows(proposed.command, width)
+    room = shutil.get_terminal_size().lines - OTHER_ROWS
+    print_text(f"\n{short_line(proposed.explanation, MAX_EXPLANATION_CHARS)}")
+    if len(rows) > room:
+        message = f"the proposed command has {len(rows)} lines, and the screen shows {room}"
+        hint = "it is not run; to read it: conductor trace show last --step 1"
+        raise ConductorError(message, hint=hint)
+    print_line("\n" + "\n".join(f"{_MARGIN}{row}" for row in rows) + "\n")
+
+
+_MARGIN: Final = "  "
+
+
+def command_rows(command: str, width: int) -> list[str]:
+    """Return a command in rows of at most `width` cells, with every space that it has."""
+    rows: list[str] = []
+    for line in command.split("\n"):
+        row = ""
+        for letter in line:
+            if row and text_cells(row + letter) > width:
+                rows.append(row)
+                row = ""
+            row += letter
+        rows.append(row)
+    return rows
 
 
 class _QuietSession(Session):
