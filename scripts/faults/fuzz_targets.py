@@ -297,7 +297,7 @@ def check_pdf(content: bytes) -> None:
 
 def check_web_page(content: bytes) -> None:
     """A page is read whole or up to a bound, as text that its bytes may have."""
-    page = decode_page(content)
+    page, _ = decode_page(content)
     text, left_out, end = to_markdown(page, MAX_PAGE_TEXT, 5.0)
     assert len(text) <= MAX_PAGE_TEXT, f"{len(text)} characters"
     assert end in {"", "length"}, f"it was not read to its end: {end}"

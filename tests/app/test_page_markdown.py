@@ -85,10 +85,23 @@ def test_structure_stays_as_markdown(page: str, text: str) -> None:
 def test_a_page_is_decoded_by_its_mark_its_declaration_or_as_browsers_do(
     data: bytes, text: str | None
 ) -> None:
-    if text is None:
-        assert "\ufffd" not in decode_page(data)
-    else:
-        assert decode_page(data) == text
+    decoded, _ = decode_page(data)
+    assert "\ufffd" not in decoded
+    assert text in {None, decoded}
+
+
+@pytest.mark.parametrize(
+    ("data", "is_guess"),
+    [
+        (b"caf\xe9", True),
+        (b"<meta charset=nonsense>\xe9", True),
+        (b"<meta charset=latin1>\xe9", False),
+        ("é".encode("utf-16"), False),
+        (b"abc", False),
+    ],
+)
+def test_a_guess_at_the_encoding_of_a_page_is_told(data: bytes, is_guess: bool) -> None:
+    assert decode_page(data)[1] is is_guess
 
 
 def test_a_page_is_cut_by_length_and_by_time_and_says_so() -> None:

@@ -43,6 +43,12 @@ def site() -> Iterator[Loopback]:
             case "/page":
                 await wire.head(kind="text/html")
                 await wire.send("<html><body><p>Some text</p></body></html>")
+            case "/japanese":
+                await wire.head(kind="text/html; charset=shift_jis")
+                await wire.send("<p>日本".encode("shift-jis"))
+            case "/endless":
+                await wire.head(kind="text/html")
+                await wire.send("<p>" + "word " * 900_000)
             case "/long":
                 await wire.head(kind="text/plain")
                 await wire.send("a" * (MAX_READ_CHARS + 5))
@@ -78,7 +84,9 @@ def test_a_search_gives_titles_addresses_and_a_few_words(site: Loopback) -> None
 
 def test_results_outside_of_the_domains_of_the_policy_are_left_out(site: Loopback) -> None:
     rules = WebRules(domains=(("example.com",),))
-    assert "evil" not in search(SearchProvider(name="searxng", url=site.url), rules)
+    text = search(SearchProvider(name="searxng", url=site.url), rules)
+    assert "evil" not in text
+    assert "[2 results left out: no page that the policy lets be read]" in text
 
 
 @pytest.mark.parametrize(
@@ -107,6 +115,12 @@ def test_a_page_is_read_as_text_and_a_long_one_in_parts(site: Loopback) -> None:
     assert f"[… 5 further characters: web_fetch with start={MAX_READ_CHARS} …]" in first
     rest = call(site, "web_fetch", url=f"{site.url}/long", start=MAX_READ_CHARS).text
     assert rest.endswith("\naaaaa")
+
+
+def test_a_page_is_read_in_its_encoding_and_its_missing_end_is_told(site: Loopback) -> None:
+    assert "日本" in call(site, "web_fetch", url=f"{site.url}/japanese").text
+    last_part = call(site, "web_fetch", url=f"{site.url}/endless", start=3_999_990).text
+    assert last_part.endswith("[… the rest of the page could not be read …]")
 
 
 def test_a_private_address_is_refused_to_a_worker(site: Loopback) -> None:

@@ -626,6 +626,14 @@ def test_a_page_is_read_as_its_text_and_in_a_tree_as_source(stage: Stage, tmp_pa
     assert "steal()" in text_of(sent_to(stage, "alpha"))
 
 
+def test_a_guess_at_the_encoding_of_a_page_is_told(stage: Stage, tmp_path: Path) -> None:
+    page = tmp_path / "old.html"
+    page.write_bytes("<p>café".encode("latin-1"))
+    done = stage.ok("ask", "What is it?", "-f", page)
+    assert "café" in text_of(sent_to(stage, "alpha"))
+    assert "it names no encoding, so Windows-1252 is assumed: save it as UTF-8 if not" in done.err
+
+
 def test_a_word_document_is_read_as_its_text_and_opens_no_file(
     stage: Stage, tmp_path: Path
 ) -> None:

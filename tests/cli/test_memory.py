@@ -122,6 +122,7 @@ def test_on_a_terminal_it_is_shown_and_asked_about_once(
     with terminal(stage, "ask", "Hello") as opened:
         opened.until("until it changes?")
         assert "Always answer in French" in opened.screen
+        assert "AGENTS.md of this project (1 line, all shown above)" in opened.screen
         opened.program.send("y\n")
         assert opened.end() == 0
     assert RULE in prompt(stage, "alpha")

@@ -41,6 +41,12 @@ def site() -> Iterator[Loopback]:
             case "/notes.txt":
                 await wire.head(kind="text/plain")
                 await wire.send("plain notes")
+            case "/japanese":
+                await wire.head(kind="text/html; charset=shift_jis")
+                await wire.send("<p>日本".encode("shift-jis"))
+            case "/latin.txt":
+                await wire.head(kind="text/plain")
+                await wire.send(b"caf\xe9")
             case "/big":
                 await wire.head(kind="text/plain")
                 for _ in range(17):
@@ -69,6 +75,16 @@ def test_a_text_at_a_url_is_attached_as_it_is(asking: Stage, site: Loopback) -> 
     done = asking.ok("ask", "-f", f"{site.url}/notes.txt", "Sum it up")
     assert f"{site.url}/notes.txt is attached: 11 characters, about 3 tokens" in done.err
     assert "plain notes" in last_prompt(asking)
+
+
+def test_a_page_is_read_in_the_encoding_that_its_server_names(
+    asking: Stage, site: Loopback
+) -> None:
+    asking.ok("config", "set", "web.private_hosts", "127.0.0.1")
+    asking.ok("ask", "Sum it up", "-f", f"{site.url}/japanese")
+    assert "日本" in last_prompt(asking)
+    told = "… | iconv -f CP1252 -t UTF-8 | conductor …"
+    asking.costs_nothing(2, "ask", "Hi", "-f", f"{site.url}/latin.txt", told=told)
 
 
 def test_a_private_address_is_refused_before_anything_is_sent(
@@ -201,6 +217,21 @@ def test_an_issue_that_does_not_exist_is_an_error(asking: Stage, github: Loopbac
     )
     asking.costs_nothing(2, "ask", "Why?", "-f", "issue:o/r", told="issue:OWNER/REPO#N")
     asking.costs_nothing(2, "ask", "Why?", "-f", "issue:../..#1", told="issue:OWNER/REPO#N")
+
+
+def test_a_change_that_a_repository_calls_binary_is_told(asking: Stage, tmp_path: Path) -> None:
+    """Its .gitattributes may hide from a review what it changes."""
+    git = git_in(tmp_path)
+    git("init", "-q", "-b", "main")
+    (tmp_path / ".gitattributes").write_text("*.py -diff\n")
+    for text in ("old = 1\n", "new = 1\n"):
+        (tmp_path / "a.py").write_text(text)
+        (tmp_path / "b.txt").write_text(text)
+        git("add", ".")
+        git("commit", "-qm", text)
+    told = "2 changed files; without their text, as binary files: a.py"
+    asking.ok("ask", "Review it", "-f", "diff:HEAD~1..HEAD", cwd=tmp_path, told=told)
+    assert "+new = 1" in last_prompt(asking)
 
 
 @pytest.fixture

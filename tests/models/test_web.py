@@ -194,3 +194,27 @@ def test_the_connection_goes_to_the_address_that_was_checked(
             assert between.requests[-1].path == f"127.0.0.1:{server.port}"
         with pytest.raises(ModelError, match="certificate"):
             asyncio.run(body_at(f"https://other.test:{server.port}/a"))
+
+
+@pytest.mark.parametrize(
+    ("content_type", "content", "text"),
+    [
+        ("text/html; charset=shift_jis", "<p>日本".encode("shift-jis"), "<p>日本"),
+        ("text/plain;charset=ISO-8859-1", b"caf\xe9 \x80", "café €"),
+        ('text/html; charset="koi8-r"', "мир".encode("koi8-r"), "мир"),
+        ("text/plain", b"caf\xc3\xa9", "café"),
+        ("text/html; charset=utf-8", "\ufeffé".encode("utf-16"), None),
+        ("text/html; charset=punycode", b"a-" * 9, None),
+        ("text/plain; charset=utf-8", b"caf\xe9", None),
+        ("application/pdf; charset=cp1252", b"%PDF \x80", None),
+    ],
+)
+def test_a_text_is_read_in_the_encoding_that_its_server_names(
+    content_type: str, content: bytes, text: str | None
+) -> None:
+    """What is no text, or does not fit, stays as it came."""
+    page = Page(url="https://a.test", content=content, content_type=content_type)
+    if text is None:
+        assert page.text_content == content
+    else:
+        assert page.text_content.decode("utf-8-sig") == text

@@ -71,6 +71,8 @@ _NOT_CP1252_BYTES: Final = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 
 TO_UTF8: Final = "convert it first: iconv -f CP1252 -t UTF-8 FILE, or -f UTF-16 as it was written"
 
+_NO_FILE: Final = "stdin"  # The path of what comes by a pipe or from a source
+
 SILENCE_SECONDS: Final = 3.0  # After which it is said that input is waited for
 _HEAD_BYTES: Final = 4096  # By which the type of a file is found
 _MB: Final = 10**6
@@ -231,7 +233,7 @@ class Attacher:
             return None
         files: list[File] = []
         for text in texts:
-            file = self.take(text.content, text.name, page=text.is_page)
+            file = self.take(text.content, text.name, path=_NO_FILE, page=text.is_page)
             length = f"{len(file.text):,} characters"
             tokens = int(len(file.text) / CHARS_PER_TOKEN)
             if file.attachment is None and not text.is_page:  # of a page that was told
@@ -397,6 +399,8 @@ class Attacher:
         message = f"{name} is read as text: about {int(len(text) / CHARS_PER_TOKEN):,} tokens"
         if left_out:
             message += f"; left out: {', '.join(left_out)}"
+        if fields.get("guessed"):
+            message += "; it names no encoding, so Windows-1252 is assumed: save it as UTF-8 if not"
         self.tell(message)
         return File(name=name, text=text)
 
@@ -548,7 +552,7 @@ def _guess_encoding(content: bytes) -> str:
 
 def _conversion(path: str, encoding: str) -> str:
     """Return the command that converts a file, and what to do then."""
-    if path == "stdin":
+    if path == _NO_FILE:
         return f"convert it first: … | iconv -f {encoding} -t UTF-8 | conductor …"
     file = Path(path)
     converted = shlex.quote(str(file.with_name(f"{file.stem}.utf8{file.suffix}")))

@@ -3,8 +3,9 @@
 All of them are untrusted.
 
 Of a PDF it gives `{"pages": N}`, then `{"text": …}` for each page in order; of the others, as
-Markdown, `{"text": …, "left_out": {WHAT: HOW MANY}}`. Then it gives `{"end": REASON}`. `REASON` is
-empty, or `damaged`, `encrypted`, `memory`, `length` or `missing` (a library is not installed).
+Markdown, `{"text": …, "left_out": {WHAT: HOW MANY}, "guessed": …}`, which says whether the encoding
+is a guess. Then it gives `{"end": REASON}`. `REASON` is empty, or `damaged`, `encrypted`, `memory`,
+`length` or `missing` (a library is not installed).
 
 Pictures of a document are counted and never opened, since a document can name any file.
 """
@@ -72,6 +73,7 @@ def _read_page(content: bytes) -> Generator[dict[str, Any], None, str]:
 
     left_out: dict[str, int] = {}
     is_cut = False
+    is_guess = False
     if content.startswith(b"PK"):
         import gc
 
@@ -87,11 +89,11 @@ def _read_page(content: bytes) -> Generator[dict[str, Any], None, str]:
         unread = images.img_element(lambda _: {"src": ""})
         page = convert_to_html(BytesIO(document), convert_image=unread).value
     else:
-        page = decode_page(content)
+        page, is_guess = decode_page(content)
     text, page_left_out, end = to_markdown(page, MAX_TEXT, PAGE_SECONDS)
     for kind, count in page_left_out.items():
         left_out[kind] = left_out.get(kind, 0) + count
-    yield {"text": text, "left_out": left_out}
+    yield {"text": text, "left_out": left_out, "guessed": is_guess}
     if not end and is_cut:
         return "length"
     return end

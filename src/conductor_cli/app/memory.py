@@ -53,6 +53,11 @@ class Memory:
         """How many characters the files have."""
         return sum(len(text) for _, text in self.files)
 
+    @property
+    def lines(self) -> int:
+        """How many lines the files have."""
+        return sum(len(text.splitlines()) for _, text in self.files)
+
     def context(self) -> tuple[str, ...]:
         """Return what workers are given: each text below the name of its file."""
         return tuple(f"{path.name} of the project:\n{text}" for path, text in self.files)

@@ -89,6 +89,7 @@ _SPACE: Final = re.compile(r"[ \t\r\n\f]+")
 _CHARSET: Final = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE
 )
+_USUAL_ENCODING: Final = "windows-1252"
 
 # Lists and quotations in each other that are indented: beyond, it would cost more than it says
 _MOST_LISTS: Final = 8
@@ -96,10 +97,10 @@ _LONGEST_ADDRESS: Final = 1000
 _SMALLEST_CUT: Final = 1 << 20  # Characters: a page of so few needs less memory than there is
 
 
-def decode_page(data: bytes) -> str:
-    """Return the text of a page.
+def decode_page(data: bytes) -> tuple[str, bool]:
+    """Return the text of a page, and whether its encoding is a guess.
 
-    By its byte order mark, as UTF-8, by what it declares, or as Windows-1252.
+    By its byte order mark, as UTF-8, by what it declares, or as Windows-1252, which is the guess.
     """
     for mark, name in (
         (codecs.BOM_UTF8, "utf-8-sig"),
@@ -107,20 +108,20 @@ def decode_page(data: bytes) -> str:
         (b"\xfe\xff", "utf-16"),
     ):
         if data.startswith(mark):
-            return data.decode(name, "replace")
+            return data.decode(name, "replace"), False
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8"), False
     except UnicodeDecodeError:
         declared = _CHARSET.search(data[:4096])
-    name = "windows-1252"
-    if declared:
-        name = declared[1].decode()
+    if declared is None:
+        return data.decode(_USUAL_ENCODING, "replace"), True
+    name = declared[1].decode()
     if name.lower() in {"iso-8859-1", "latin1", "us-ascii", "ascii"}:
-        name = "windows-1252"  # so browsers read them
+        name = _USUAL_ENCODING  # so browsers read them
     try:
-        return data.decode(name, "replace")
+        return data.decode(name, "replace"), False
     except (LookupError, ValueError):
-        return data.decode("windows-1252", "replace")
+        return data.decode(_USUAL_ENCODING, "replace"), True
 
 
 def to_markdown(page: str, most: int, seconds: float) -> tuple[str, dict[str, int], str]:

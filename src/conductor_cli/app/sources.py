@@ -36,7 +36,7 @@ from conductor_cli.models.web import fetch_page, shown_url
 ENTRY_POINTS: Final = "conductor_llm.sources"
 PROGRAM_SECONDS: Final = 20.0  # For git and for the program that reads the clipboard
 
-_FORM: Final = re.compile(r"([a-z][a-z0-9-]+):(.*)", re.DOTALL)
+_FORM: Final = re.compile(r"([a-z][a-z0-9-]+):(.*)", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,8 @@ def read_source(name: str, context: SourceContext) -> list[SourceText] | None:
     # An address may be longer than the name of a file, which `Path.exists` takes for an error.
     if match is None or os.path.exists(name):  # noqa: PTH110
         return None
-    word, reference = match.groups()
+    word = match[1].lower()
+    reference = match[2]
     source = SOURCES.get(word) or _installed_source(word)
     if source is None:
         return None
@@ -102,7 +103,7 @@ async def _read_url(url: str, context: SourceContext) -> list[SourceText]:
     if page.url != url:
         context.tell(f"{shown_url(url)} led to {shown_url(page.url)}")
     # Without the query, which may hold a key: workers read the name.
-    return [SourceText(name=shown_url(url), content=page.content, is_page=page.is_html)]
+    return [SourceText(name=shown_url(url), content=page.text_content, is_page=page.is_html)]
 
 
 def _url_source(scheme: str) -> Source:
@@ -158,23 +159,33 @@ async def _read_diff(reference: str, context: SourceContext) -> list[SourceText]
 def _without_secrets(
     name: str, paths: Sequence[str], parts: Sequence[bytes], context: SourceContext
 ) -> SourceText:
-    """Return the parts of a diff, one for each path, without those that look like secrets."""
+    """Return the parts of a diff, one for each path, without those that look like secrets.
+
+    The repository may call any file binary, whose change is not shown then: such files are told.
+    """
     kept: list[bytes] = []
     secrets: list[str] = []
+    without_text: list[str] = []
     for path, part in zip(paths, parts, strict=True):
         if is_secret_name(path) or is_secret_text(path, part.decode("utf-8", "replace")):
             secrets.append(path)
         else:
             kept.append(part)
+        if _BINARY_CHANGE.search(part):
+            without_text.append(path)
     line = f"{name}: {format_count(len(kept), 'changed file')}"
     if secrets:
         left_out = f"{format_count(len(secrets), 'likely secret')} ({format_names(secrets)})"
         line += f"; left out: {left_out}; to attach it all the same: {_PIPE_HINT}"
+    if without_text:
+        line += f"; without their text, as binary files: {format_names(without_text)}"
     context.tell(line)
     if not kept:
         raise UsageError(f"{name}: every changed file looks like a secret", hint=_PIPE_HINT)
     return SourceText(name=name, content=b"".join(kept))
 
+
+_BINARY_CHANGE: Final = re.compile(rb"^Binary files .* differ$", re.MULTILINE)  # A header's line
 
 _PIPE_HINT: Final = "git diff REV REV -- PATH | conductor ask … -f -"
 

@@ -20,6 +20,7 @@ from conductor_cli.config.settings import Settings
 from conductor_cli.config.tables import ConfiguredTools
 from conductor_cli.core.chat import Tool
 from conductor_cli.core.errors import ConfigError, KeyMissing, ModelError
+from conductor_cli.core.formatting import format_count
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import AskPerson, OfferedTool, ToolBox, ToolResult
@@ -212,14 +213,17 @@ def _query_of(arguments: Mapping[str, Any]) -> str:
 
 async def search_web(provider: SearchProvider, rules: WebRules, query: str) -> str:
     """Return the results of a search in the domains that may be read. Raises `ModelError`."""
-    results = [result for result in await _ask(provider, query) if _may_read(rules, result.url)]
-    if not results:
-        return "Nothing was found."
+    results = await _ask(provider, query)
+    readable = [result for result in results if _may_read(rules, result.url)]
     shown = [
         f"{number}. {result.title}\n{result.url}\n{result.snippet}"
-        for number, result in enumerate(results[:MAX_RESULTS], start=1)
+        for number, result in enumerate(readable[:MAX_RESULTS], start=1)
     ]
-    return "\n\n".join(shown)
+    left_out = len(results) - len(readable)
+    if left_out:
+        kind = format_count(left_out, "result")
+        shown.append(f"[{kind} left out: no page that the policy lets be read]")
+    return "\n\n".join(shown) or "Nothing was found."
 
 
 def _may_read(rules: WebRules, url: str) -> bool:
@@ -284,16 +288,20 @@ def _results_in(answer: Any) -> list[SearchResult]:  # noqa: ANN401 - any JSON
 
 async def _text_of(page: Page) -> str:
     """Return the text of a page. Raises `ModelError` where it has none."""
+    content = page.text_content
     if not page.is_html:
-        if b"\0" in page.content:
+        if b"\0" in content:
             raise ModelError("refused", "what is there is no text")
-        return page.content.decode("utf-8", "replace")
+        return content.decode("utf-8-sig", "replace")
     script = Path(__file__).with_name("document_process.py")
     try:
-        lines = await run_child_beside(script, page.content, PAGE_LIMITS)
+        lines = await run_child_beside(script, content, PAGE_LIMITS)
     except ChildStopped as stopped:
         lines = stopped.values
-    texts = [line["text"] for line in lines if "text" in line]
+    texts = [str(line["text"]) for line in lines if "text" in line]
     if not texts:
         raise ModelError("refused", "the page has no text, or cannot be read")
-    return str(texts[-1])
+    is_whole = bool(lines) and lines[-1].get("end") == ""
+    if is_whole:
+        return texts[-1]
+    return f"{texts[-1]}\n[… the rest of the page could not be read …]"

@@ -7,6 +7,7 @@ from conductor_cli.cli.confirmation import can_ask, confirm
 from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.session import Session
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.formatting import format_count
 from conductor_cli.core.terminal_text import reveal
 
 ASK_AGAIN = "conductor ask --memory shows it on a terminal and asks"
@@ -46,8 +47,10 @@ def _ask_consent(session: Session, memory: project_memory.Memory) -> bool:
     """Show a memory, ask whether workers may read it, keep the answer, and return it."""
     print_notice(reveal(project_memory.shown_text(memory.files)))
     print_notice("")
+    lines = format_count(memory.lines, "line")
     agreed = confirm(
-        f"Let workers read {memory.names} of this project as context, until it changes?",
+        f"Let workers read {memory.names} of this project ({lines}, all shown above) "
+        "as context, until it changes?",
         default=False,
     )
     project_memory.store_consent(memory, session.settings, agreed=agreed)

@@ -21,6 +21,7 @@ from conductor_cli.cli.output import print_json, print_line, print_table
 from conductor_cli.cli.session import Session, read_text_file
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.core.formatting import format_count
 from conductor_cli.core.plan import REVIEW, SELF, from_written_name
 from conductor_cli.core.pool import Worker
 from conductor_cli.state.opening import open_state
@@ -130,7 +131,8 @@ def open_template(
         agreed = can_ask()
         if agreed:
             print_line(f"{file.path} came with this project:\n\n{file.source.text}")
-            agreed = confirm("Use it from now on?", default=False)
+            lines = format_count(len(file.source.text.splitlines()), "line")
+            agreed = confirm(f"Use it from now on ({lines}, all shown above)?", default=False)
         if not agreed:
             message = (
                 f"the template {file.name} came with this project and was not shown to you yet"

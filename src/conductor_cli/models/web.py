@@ -9,6 +9,8 @@ and the number of redirects are bounded, and no key, cookie or password is ever 
 from __future__ import annotations
 
 import asyncio
+import codecs
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -61,6 +63,36 @@ class Page:
         start = self.content[:1024].lstrip().lower()
         return start.startswith((b"<!doctype html", b"<html"))
 
+    @property
+    def text_content(self) -> bytes:
+        """The bytes, as UTF-8 with its mark where the server names another encoding of a text.
+
+        What does not fit the encoding that is named stays as it came.
+        """
+        charset = _CHARSET.search(self.content_type)
+        is_text = self.is_html or self.content_type.startswith("text/")
+        if not is_text or charset is None or self.content.startswith(_BYTE_ORDER_MARKS):
+            return self.content
+        try:
+            encoding = codecs.lookup(charset[1]).name
+            if encoding == "iso8859-1":
+                encoding = "cp1252"  # so browsers read it
+            if not _TEXT_ENCODING.fullmatch(encoding):
+                return self.content
+            return codecs.BOM_UTF8 + self.content.decode(encoding).encode()
+        except (LookupError, ValueError):
+            return self.content
+
+
+_CHARSET: Final = re.compile(r";\s*charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
+
+_BYTE_ORDER_MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+_TEXT_ENCODING: Final = re.compile(
+    r"utf-(?:8|16|32)(?:-[bl]e)?|iso8859-\d+|cp125\d|cp866|cp874|koi8-[ru]|mac-(?:roman|cyrillic)"
+    r"|shift_jis|cp932|euc_(?:jp|kr)|cp949|iso2022_jp|gb2312|gbk|gb18030|big5(?:hkscs)?"
+)
+"""The encodings of pages, as Python calls them. Others it has are no texts, or slow to decode."""
 
 _HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
 
@@ -195,7 +227,7 @@ async def _read_robots(target: _Target) -> str:
         content = bytearray()
         while len(content) < MAX_ROBOTS_BYTES and (piece := await answer.piece()):
             content += piece
-    return content[:MAX_ROBOTS_BYTES].decode("utf-8", "replace")
+    return content[:MAX_ROBOTS_BYTES].decode("utf-8-sig", "replace")
 
 
 @asynccontextmanager
