@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from conductor_cli.cli.chat_session import ChatSession
 from tests.cli.stage import TWO, Stage
-from tests.cli.test_chat import talk
+from tests.cli.test_chat import enter, run_in_chat, talk
 
 
 def test_a_model_is_asked_in_one_call_without_a_planner(stage: Stage) -> None:
@@ -118,6 +119,22 @@ def test_a_chat_asks_one_model_until_it_plans_again(
     assert "beta (this machine) answers in one call; /model - plans again" in shown
     assert "/mode has no effect: beta answers each question in one call" in shown
     assert "/plan has no effect: beta answers each question in one call" in shown
+
+
+def test_a_chat_says_once_that_a_model_answers_without_a_plan(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = list[str]()
+
+    async def work(chat: ChatSession) -> None:
+        chat.named = lines.append
+        await chat.ready()
+        await enter(chat, "/model beta")
+        await chat.ready()
+
+    run_in_chat(work)
+    assert [line for line in lines if "nothing is planned" in line] == []
+    assert capsys.readouterr().err.count("beta (this machine) answers") == 1
 
 
 def test_a_wrong_model_of_a_chat_changes_nothing(stage: Stage) -> None:

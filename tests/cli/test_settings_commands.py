@@ -45,6 +45,14 @@ def test_the_models_of_a_server_are_listed(stage: Stage) -> None:
     stage.fails(3, "workers", "models", "alpha")
 
 
+def test_the_list_shows_a_model_file_by_its_name(stage: Stage, tiny: Path) -> None:
+    stage.configure(f'[workers.local]\nkind = "llama"\nmodel = "{tiny}"', workers=())
+    listed = stage.ok("workers", "list").out
+    assert f"llama/{tiny.name}" in listed
+    assert str(tiny) not in listed
+    assert str(tiny) in " ".join(stage.ok("workers", "show", "local").out.split())
+
+
 def test_a_worker_is_added_listed_used_and_removed(stage: Stage) -> None:
     stage.configure(workers=())
     base = ["--kind", "openai-compatible", "--base-url", stage.url]

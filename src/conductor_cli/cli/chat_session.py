@@ -88,6 +88,7 @@ class ChatSession:
         """Called with a line about the planner and the workers, whenever another planner is open.
         """
         self._announced: tuple[str, str | None] = ("", None)  # The planner and the model
+        self._has_chosen_model = False  # By /model, in this chat
         self._loaded = LoadedModels()
         self._opened: OpenedOrchestra | None = None
         self._lock = asyncio.Lock()  # Held while the conductor is opened or replaced
@@ -185,9 +186,12 @@ class ChatSession:
         line = f"{without_file_hash(orchestra.team.name)} plans for {names}"
         if self.model is not None:
             line = f"{names} answers, and nothing is planned"
+        # /model says itself which model answers from then on.
+        is_told = self.model is not None and self._has_chosen_model
         if (orchestra.team.name, self.model) != self._announced:
             self._announced = (orchestra.team.name, self.model)
-            self.named(line)
+            if not is_told:
+                self.named(line)
         opened = self._opened
         if opened is not None and opened.planner is not None and opened.planner.kind == "llama":
             with suppress(ConductorError):
@@ -249,6 +253,7 @@ class ChatSession:
         """
         before = self.model
         self.model = model
+        self._has_chosen_model = True
         try:
             await self.change({})
         except ConductorError:

@@ -263,7 +263,7 @@ class RunOptions:
         Names,
         option(
             "--tools",
-            "Let every worker use these tools, in place of its own; none for no tools.",
+            "Give every worker the tools of these servers only; none: no tools.",
             "A,B",
         ),
     ] = None
@@ -271,7 +271,7 @@ class RunOptions:
         Names,
         option(
             "--allow-tools",
-            "Call these tools without asking: all of a server, or one of it.",
+            "Call without asking: all tools of a server (A), or one of them (B.C).",
             "A,B.C",
         ),
     ] = None

@@ -35,7 +35,9 @@ def state_command(
     action: Annotated[Action, opt.argument("check|migrate|export|import|release", "What to do.")],
     what: Annotated[
         str | None,
-        opt.argument("[DIR|HOLD]", "Where files go or come from; which hold to release."),
+        opt.argument(
+            "[DIR|HOLD]", "Where files go or come from; the number of a hold, from check."
+        ),
     ] = None,
     json: opt.Json = False,
 ) -> None:
@@ -44,7 +46,10 @@ def state_command(
     check says what it has and what is wrong. migrate brings its tables to the version of this
     program. export DIR writes all of it as files; where DIR or a URL ends in .parquet, the traces
     of each day that is over as a file. import reads files, without DIR those of this user. All go
-    on where they were stopped. release HOLD lets an expired hold of a call count nothing any more.
+    on where they were stopped.
+
+    A hold is the most that a call may cost, counted as spent until the call ends. Where the process
+    was killed, it stays. Once an hour has passed, release HOLD takes it off what was spent.
     """
     settings = opt.stored_settings(context)
     state = open_state(settings.paths)
@@ -123,8 +128,8 @@ def _check(state: SharedState, *, json: bool) -> None:
         print_line(f"  {hold.id}  {hold.day}  {hold.worker}  {cost}  {hold.client}".rstrip())
     if expired:
         print_notice(
-            "an expired hold counts in full; where its call was not charged: conductor state "
-            "release HOLD"
+            "what an expired hold has set aside counts as spent, because its call may have been "
+            "charged; if it was not: conductor state release HOLD"
         )
     if abs(report.clock_ahead) > 60:  # seconds
         side = "behind" if report.clock_ahead > 0 else "ahead of"

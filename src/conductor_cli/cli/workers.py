@@ -79,6 +79,14 @@ def _enabled_word(row: workers.WorkerRow, *, forbidden: str) -> str:
     return "yes"
 
 
+def _model_cell(worker: Worker) -> str:
+    """Return the kind and the model of a worker; of a file its name, without its path."""
+    model = model_of(worker)
+    if Path(model).is_absolute():
+        model = Path(model).name
+    return f"{worker.kind}/{model}".rstrip("/")
+
+
 def _price_cell(price: Price | None) -> str:
     """Return what input and output cost a million tokens."""
     if price is None:
@@ -105,7 +113,7 @@ def list_workers_command(context: typer.Context, json: opt.Json = False) -> None
     for row in rows:
         worker = row.worker
         enabled = _enabled_word(row, forbidden="forbidden")
-        model = f"{worker.kind}/{model_of(worker)}".rstrip("/")
+        model = _model_cell(worker)
         tags = ", ".join(worker.tags) or UNKNOWN
         accepts = ", ".join(("text", *row.accepts))
         price = _price_cell(row.price)
