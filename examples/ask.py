@@ -14,8 +14,8 @@ QUESTION = "Find the capital of France, then spell it backwards."
 
 def main(question: str) -> int:
     """Print the answer to standard output and everything else to standard error."""
-    # Leave `rehearsal=True` out to use the workers of your settings.
-    with conductor_cli.open(rehearsal=True) as conductor:
+    # Leave `demo=True` out to use the workers of your settings.
+    with conductor_cli.open(demo=True) as conductor:
         run = conductor.ask(question)
         print(run.answer)  # runs the question to its end
     for notice in run.notices:

@@ -33,7 +33,7 @@ class AnswerFile:
 async def main(questions: list[str], sink: AnswerFile) -> None:
     """Ask all questions, at most `AT_ONCE` at the same time."""
     turns = asyncio.Semaphore(AT_ONCE)
-    async with conductor_cli.open_async(rehearsal=True) as conductor:
+    async with conductor_cli.open_async(demo=True) as conductor:
 
         async def ask(question: str) -> None:
             async with turns:

@@ -15,7 +15,7 @@ QUESTION = "Find the capital of Spain, then spell it backwards, then count its l
 
 async def main() -> None:
     """Print a line for each event that says something new."""
-    async with conductor_cli.open_async(rehearsal=True) as conductor:
+    async with conductor_cli.open_async(demo=True) as conductor:
         run = conductor.ask(QUESTION)
         async for event in run:
             match event:

@@ -36,7 +36,7 @@ class StepTable(RunView):
 def main(run: str) -> None:
     """Show a stored run, or make one first."""
     if not run:
-        with conductor_cli.open(rehearsal=True) as conductor:
+        with conductor_cli.open(demo=True) as conductor:
             made = conductor.ask(QUESTION)
             list(made)  # reads all events, so that the run comes to its end
             run = made.id

@@ -11,7 +11,7 @@ from decimal import Decimal
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from conductor_cli.config.schema import PREFIX, SETTINGS, Setting
+from conductor_cli.config.schema import PREFIX, RENAMED, SETTINGS, Setting
 from conductor_cli.config.settings import format_value
 from conductor_cli.config.tables import WORKER_FIELDS
 from conductor_cli.core.events import FORMAT, KINDS, Event
@@ -88,6 +88,11 @@ def settings() -> Topic:
         "config",
         (
             Chapter(title="Sections", parts=parts),
+            Chapter(
+                title="Earlier names",
+                text="They work on, also as variables, and a line says the present one.",
+                parts=(Part(title="", columns=("Earlier", "Now"), rows=tuple(RENAMED.items())),),
+            ),
             Chapter(title="Workers and pools", text=workers),
             Chapter(
                 title="Environment",

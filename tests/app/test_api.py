@@ -174,3 +174,10 @@ def test_waiting_raises_what_went_wrong(stage: Stage) -> None:
 
     with pytest.raises(conductor_cli.RunFailed):
         asyncio.run(main())
+
+
+def test_the_earlier_name_of_the_demo_works_on_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.warns(DeprecationWarning, match="rehearsal is called demo now"):
+        earlier = conductor_cli.open_async(rehearsal=True)
+    assert earlier.settings.rehearsal
+    assert conductor_cli.open_async(demo=True).settings.rehearsal

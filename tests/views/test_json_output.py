@@ -35,6 +35,7 @@ KEYS = [
     "trace",
     "resumed",
     "mode",
+    "planner",
     "conductor",
     "policy",
     "plan",

@@ -16,6 +16,7 @@ It uses the same settings, workers, policy and trace store as the command line, 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, aclosing
@@ -56,7 +57,8 @@ class OpenOptions(TypedDict, total=False):
     """The arguments of `open` and `open_async`, all of which may be left out."""
 
     workers: Sequence[str]  # The only workers to use, by name
-    rehearsal: bool  # Use the demo models that ship with this package
+    demo: bool  # Use the demo models that ship with this package
+    rehearsal: bool  # The earlier name of `demo`
     seed: int | None  # Makes sampling repeatable
     store: bool  # False: no traces are stored
     approve: ApprovePlan | None  # Called with each plan
@@ -186,6 +188,17 @@ class AsyncRun(_RunProperties):
         return self._run.trace.answer
 
 
+def _is_demo(options: OpenOptions) -> bool:
+    """Return whether the demo models are used."""
+    if "rehearsal" in options:
+        warnings.warn(
+            "rehearsal is called demo now; the earlier name works on",
+            DeprecationWarning,
+            stacklevel=4,
+        )
+    return options.get("demo", False) or options.get("rehearsal", False)
+
+
 class AsyncConductor:
     """A conductor with its models open, as an asynchronous context manager.
 
@@ -199,7 +212,7 @@ class AsyncConductor:
             for name, value in options.get("settings", {}).items()
         }
         settings = _load_settings(options.get("config"), flags)
-        self.settings = replace(settings, rehearsal=options.get("rehearsal", False))
+        self.settings = replace(settings, rehearsal=_is_demo(options))
         self._approve = options.get("approve")
         if self.settings["policy.approve"] and self._approve is None:
             raise PolicyError(

@@ -50,7 +50,8 @@ class _StepEvent(_TimedEvent):
 class RunStarted(_TimedEvent):
     """A run begins.
 
-    `time` is wall-clock time (ISO 8601, UTC), `conductor` the planner's name and file hash.
+    `time` is wall-clock time (ISO 8601, UTC), `planner` the planner's name and file hash.
+    `conductor` is the earlier name of that, which older traces have alone.
 
     `planner_worker` is the worker that is the same model as the one that plans, empty if there is
     none. `recipient` is who receives what the planner is sent: this machine, or a provider.
@@ -78,6 +79,7 @@ class RunStarted(_TimedEvent):
     planner_worker: str = ""
     origin: str = ""
     holds_answer: bool = False
+    planner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

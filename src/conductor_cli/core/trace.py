@@ -277,6 +277,11 @@ class Trace:
         return self.conductor == NO_PLANNER
 
     @property
+    def planner(self) -> str:
+        """The planner's name and file hash, or what planned in its place."""
+        return self.conductor
+
+    @property
     def stored(self) -> bool:
         return not any(notice.reason == "trace_not_stored" for notice in self.notices)
 
@@ -360,7 +365,10 @@ def fast_replace(value: Folded, **changes: Any) -> Folded:  # noqa: ANN401 - the
     return changed
 
 
-_STARTED: Final = tuple(item.name for item in fields(ev.RunStarted) if item.name != "at")
+_STARTED: Final = tuple(
+    item.name for item in fields(ev.RunStarted) if item.name not in {"at", "planner"}
+)
+"""The fields of a trace that its first event has. It has the planner as `conductor` for good."""
 
 
 def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:

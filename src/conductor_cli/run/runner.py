@@ -405,6 +405,7 @@ class Run:
             pool=team.pool.public(),
             limits=self.limits,
             mode=team.mode,
+            planner=planner,
             conductor=planner,
             planner_worker=team.planner_worker,
             origin=spec.origin,

@@ -99,7 +99,8 @@ def stored_run_data(row: StoredRun, location: str) -> dict[str, Any]:
         "time": row.time,
         "state": row.state,
         "question": row.title,
-        "conductor": row.conductor or None,
+        "planner": row.conductor or None,
+        "conductor": row.conductor or None,  # The earlier name
         "workers": _parts(row.workers),
         "cost": row.cost or None,
         "unpriced": row.unpriced,

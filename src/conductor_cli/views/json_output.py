@@ -97,7 +97,8 @@ def run_json(
         "waited": round(trace.seconds_waited(trace.at), 3),
         "resumed": trace.resumed or None,
         "mode": trace.mode,
-        "conductor": trace.conductor,
+        "planner": trace.conductor,
+        "conductor": trace.conductor,  # The earlier name
         "planner_worker": trace.planner_worker or None,
         "policy": dump(trace.policy),
         **_workflow_data(trace, prompts=prompts),
