@@ -78,4 +78,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = import_module(_MODULES[name])
-    return module if name == "events" else getattr(module, name)
+    if name == "events":
+        return module
+    return getattr(module, name)

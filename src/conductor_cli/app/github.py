@@ -144,14 +144,18 @@ async def _list(
 
 def _conversation_text(subject: Mapping[str, Any], comments: list[Mapping[str, Any]]) -> str:
     """Return a pull request or an issue as Markdown, each comment with its author and day."""
-    state = "merged" if subject.get("merged") else _text(subject, "state")
+    state = "merged"
+    if not subject.get("merged"):
+        state = _text(subject, "state")
     parts = [
         f"# {_text(subject, 'title')}",
         f"{state}, by {_author(subject)}, {_when(subject)}",
         _text(subject, "body"),
     ]
     for comment in comments:
-        place = f" on {comment['path']}" if isinstance(comment.get("path"), str) else ""
+        place = ""
+        if isinstance(comment.get("path"), str):
+            place = f" on {comment['path']}"
         verdict = _text(comment, "state").lower().replace("_", " ")
         heading = f"## {_author(comment)}{place}, {_when(comment)}"
         if verdict:
@@ -197,7 +201,9 @@ def _title(subject: Mapping[str, Any]) -> str:
 
 def _author(entry: Mapping[str, Any]) -> str:
     user = entry.get("user")
-    return one_line(_text(user, "login")) if isinstance(user, dict) else "somebody"
+    if isinstance(user, dict):
+        return one_line(_text(user, "login"))
+    return "somebody"
 
 
 def _when(entry: Mapping[str, Any]) -> str:

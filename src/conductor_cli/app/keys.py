@@ -93,7 +93,9 @@ def service_key(settings: Settings, service: str, url: str) -> str | None:
     key = None
     if same_address(url, SERVICES[service]):
         names = set_variables(service, settings.environ)
-        key = checked_key(settings.environ[names[0]]) if names else None
+        key = None
+        if names:
+            key = checked_key(settings.environ[names[0]])
     key = key or open_key_store(settings)(service, url)
     if key:
         KNOWN_SECRETS.add(key)

@@ -123,12 +123,13 @@ def with_learned_cards(pool: Pool, learned: Learned) -> Pool:
     """The pool with the cards that the planner reads."""
     if not learned.shares:
         return pool
-    return Pool(
-        workers=tuple(
-            worker if worker.kind == SELF else learned.apply_to(worker, learning_key(worker))
-            for worker in pool
-        )
-    )
+    workers = []
+    for worker in pool:
+        if worker.kind == SELF:
+            workers.append(worker)
+        else:
+            workers.append(learned.apply_to(worker, learning_key(worker)))
+    return Pool(workers=tuple(workers))
 
 
 def check_command(settings: Settings) -> tuple[str, ...]:

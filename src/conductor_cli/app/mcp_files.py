@@ -92,7 +92,9 @@ def without_comments(text: str) -> str:
 def project_of(path: Path) -> Path:
     """Return the directory of the project that a file belongs to."""
     folder = path.absolute().parent
-    return folder.parent if folder.name in (".vscode", ".cursor", ".claude", ".roo") else folder
+    if folder.name in (".vscode", ".cursor", ".claude", ".roo"):
+        return folder.parent
+    return folder
 
 
 def setting_name(name: str) -> str:
@@ -140,7 +142,9 @@ def _filled(text: str, what: str, folder: Path, read: McpEntry) -> str:
     }
 
     def fill(match: re.Match[str]) -> str:
-        place = places.get(match["name"]) if not match["kind"] else None
+        place = None
+        if not match["kind"]:
+            place = places.get(match["name"])
         if place is None:
             # Not the default: it may be a secret.
             shown = f"${{{match['name']}}}"

@@ -339,7 +339,8 @@ class _Writer:
             self._parts.append(text)
             self.length += len(text)
             stripped = text.rstrip("\n")
-            self._newlines = len(text) - len(stripped) + (0 if stripped else self._newlines)
+            written = len(text) - len(stripped)
+            self._newlines = written if stripped else self._newlines + written
 
     def _break(self, newlines: int) -> None:
         """See to it that the next word begins a new line, or a new paragraph."""

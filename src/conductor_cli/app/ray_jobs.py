@@ -173,7 +173,9 @@ async def ask_over_nodes(
     rows = iter(rows)
     unanswered: list[Any] = []  # Rows of the last job, which are asked again one by one
     while job_rows := unanswered or list(islice(rows, ROWS_OF_A_JOB)):
-        size = 1 if unanswered else max(1, parallel // BLOCKS_AT_ONCE)
+        size = 1
+        if not unanswered:
+            size = max(1, parallel // BLOCKS_AT_ONCE)
         job = _Job(job_rows, budget, is_stopped)
         async with aclosing(job.results(opener, parallel=parallel, block_rows=size)) as results:
             async for row, result in results:

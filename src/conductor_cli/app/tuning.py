@@ -126,7 +126,9 @@ def _cost_in_words(chosen: SystemResult, alone: SystemResult) -> str:
     ours = format_cost_cell(chosen.cost, chosen.unpriced)
     theirs = format_cost_cell(alone.cost, alone.unpriced)
     if ours == theirs:
-        return f", for {ours} a question, as before" if ours != UNKNOWN else ""
+        if ours != UNKNOWN:
+            return f", for {ours} a question, as before"
+        return ""
     return f", for {ours} instead of {theirs} a question"
 
 

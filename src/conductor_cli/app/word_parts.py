@@ -158,10 +158,12 @@ def _equation(part: Element | None, depth: int = 0) -> str:
         if kind != "nary":
             return f"{of('e')}{below}{above}"
         sign = part.find(f"{_M}naryPr/{_M}chr")
-        return f"{'∫' if sign is None else sign.get(f'{_M}val', '')}{below}{above} {of('e')}"
+        symbol = "∫" if sign is None else sign.get(f"{_M}val", "")
+        return f"{symbol}{below}{above} {of('e')}"
     if kind == "rad":
         degree = of("deg")
-        return f"root{f'_({degree})' if degree else ''}({of('e')})"
+        name = f"root_({degree})" if degree else "root"
+        return f"{name}({of('e')})"
     if kind == "d":
         inner = ", ".join(_equation(child, depth + 1) for child in part.findall(f"{_M}e"))
         return f"({inner})"

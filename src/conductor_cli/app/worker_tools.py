@@ -163,7 +163,9 @@ def open_tools(
         if item.name in wanted
     }
 
-    web = configured_web(settings) if WEB_TOOLS in wanted else None
+    web = None
+    if WEB_TOOLS in wanted:
+        web = configured_web(settings)
     about = {name: server.about for name, server in servers.items()}
     if web is not None:
         about[web.name] = web.table.about

@@ -377,7 +377,9 @@ class Approver:
         except ConductorError as error:
             print_error(error)
             return None
-        return Decision(edited=edited.plan) if edited.plan.steps != run.trace.plan.steps else None
+        if edited.plan.steps != run.trace.plan.steps:
+            return Decision(edited=edited.plan)
+        return None
 
 
 def argument_lines(call: ToolCall) -> list[str]:
@@ -390,7 +392,9 @@ def argument_lines(call: ToolCall) -> list[str]:
         return shorten(sanitize(reveal(call.arguments)), MAX_ARGUMENT_CHARACTERS).splitlines()
     lines = []
     for name, value in arguments.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text = value
+        if not isinstance(value, str):
+            text = json.dumps(value, ensure_ascii=False)
         first, *rest = shorten(sanitize(reveal(text)), MAX_ARGUMENT_CHARACTERS).splitlines() or [""]
         lines += [f"{one_line(reveal(name))}: {first}", *(f"  {line}" for line in rest)]
     return lines or ["(no arguments)"]

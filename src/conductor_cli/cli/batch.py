@@ -324,7 +324,9 @@ def _rate(
 
 def _report(session: Session, progress: batches.BatchProgress, request: _Request) -> int:
     """Say what came of the batch, and how to ask the failed ones again; returns the exit code."""
-    cost = f", {format_money(progress.cost)}" if progress.cost else ""
+    cost = ""
+    if progress.cost:
+        cost = f", {format_money(progress.cost)}"
     session.tell(f"{format_count(progress.answered, 'answer')} in {request.out}{cost}")
     if not progress.failed:
         return 0

@@ -134,7 +134,9 @@ def _figures(rows: Sequence[SpentRow]) -> list[str]:
     """
     usage = _sum(rows)
     failed = sum((row.failed for row in rows), NO_USAGE)
-    failures = f"{failed.calls:,}" if failed.calls else UNKNOWN
+    failures = UNKNOWN
+    if failed.calls:
+        failures = f"{failed.calls:,}"
     if failed.cost:
         failures += f", {format_money(failed.cost)}"
     return [
@@ -167,7 +169,9 @@ def _notes(
         yield f"today: {calls:,} of {format_count(limits.calls, 'worker call')} (limits.calls_day)"
     open_calls = sum(row.open for row in rows)
     if open_calls:
-        subject = "1 call has" if open_calls == 1 else f"{open_calls:,} calls have"
+        subject = "1 call has"
+        if open_calls != 1:
+            subject = f"{open_calls:,} calls have"
         yield (
             f"{subject} not ended, or the process was killed; counted with the most that may be "
             "charged"

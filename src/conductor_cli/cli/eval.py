@@ -173,7 +173,7 @@ def eval_command(
         cases=loaded,
         seed=seed,
         repeat=repeat,
-        systems=",".join(systems) if systems else None,
+        systems=",".join(systems or ()) or None,
         parallel=parallel,
         workers=opt.parse_names(workers),
         max_cost=opt.parse_cost(max_cost),
@@ -206,7 +206,9 @@ def _nothing_judged(outcomes: Sequence[CaseOutcome]) -> Failure | None:
     """Return the failure of an evaluation of which each run has failed, else None."""
     if any(outcome.verdict != "failed" for outcome in outcomes):
         return None
-    reason = outcomes[0].error if outcomes else "nothing was run"
+    reason = "nothing was run"
+    if outcomes:
+        reason = outcomes[0].error
     message = f"no case could be judged: {reason}"
     return Failure(kind="unreachable", message=message, hint="conductor workers test")
 

@@ -84,7 +84,9 @@ class Keyboard:
             is_nudged = self._woken in ready and not self._is_over
             if is_nudged:
                 os.read(self._woken, LONGEST)
-            data = b"" if self._woken in ready else os.read(self.file, most)
+            data = b""
+            if self._woken not in ready:
+                data = os.read(self.file, most)
         except OSError:
             is_nudged = False
             data = b""

@@ -172,7 +172,9 @@ def remove_key_command(provider: Provider) -> None:
     """Remove a stored key."""
     store = KeyStore(app_paths(os.environ).data, os.environ)
     # A server of tools is no provider
-    name = provider if provider in store.entries() else known_provider(provider)
+    name = provider
+    if provider not in store.entries():
+        name = known_provider(provider)
     entry, fault = store.remove(name)
     if fault is None:
         print_line(f"removed the key of {name} from the {entry.where}")

@@ -78,7 +78,9 @@ def describe_pull(model: RegistryModel) -> list[str]:
 
     missing = missing_bytes(model)
     directory = cache_directory()
-    size = format_size(model.size) if model.size else "size unknown"
+    size = "size unknown"
+    if model.size:
+        size = format_size(model.size)
     if missing < model.size:
         size += f", {format_size(missing)} of it to download"
     free = format_size(disk.free_bytes(directory))
@@ -182,12 +184,18 @@ def _list_rank(row: models.ModelRow) -> int:
 def _model_cells(row: models.ModelRow) -> list[str]:
     return [
         row.name,
-        format_size(row.size) if row.size else UNKNOWN,
-        format_size(row.memory) if row.memory else UNKNOWN,
+        _size_cell(row.size),
+        _size_cell(row.memory),
         row.licence or "unknown",
         _state_cell(row),
         row.source.removeprefix("hub:").partition("@")[0],
     ]
+
+
+def _size_cell(size: int) -> str:
+    if size:
+        return format_size(size)
+    return UNKNOWN
 
 
 def _state_cell(row: models.ModelRow) -> str:
@@ -470,7 +478,9 @@ def remove_model_command(
             raise typer.Exit
     planner = models.stored_planner(settings)
     removal = models.remove_installed(name, settings)
-    freed = format_size(removal.freed) if removal.freed else "no bytes"
+    freed = "no bytes"
+    if removal.freed:
+        freed = format_size(removal.freed)
     print_line(f"removed {name}, {freed} freed")
     for path in removal.kept:
         print_notice(f"kept {path}: conductor did not put it there, or another model uses it")

@@ -202,10 +202,12 @@ def print_table(columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) 
     The last column wraps if it is a plain heading.
     """
     last = len(columns) - 1
-    shown = [
-        column if isinstance(column, Column) else Column(column, wrap=index == last)
-        for index, column in enumerate(columns)
-    ]
+    shown = []
+    for index, column in enumerate(columns):
+        if isinstance(column, str):
+            shown.append(Column(column, wrap=index == last))
+        else:
+            shown.append(column)
     for line in render_table(shown, rows, terminal_width(sys.stdout)):
         print_line(line)
 

@@ -332,7 +332,9 @@ class Session:
         ):
             running.start("the check")
             await asyncio.wait([check])
-        text = "the check was stopped" if check.cancelled() else await check
+        text = "the check was stopped"
+        if not check.cancelled():
+            text = await check
         if text:
             self.tell(text)
 

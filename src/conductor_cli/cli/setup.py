@@ -197,7 +197,9 @@ class Interview:
             if not _wants_key(error) or not confirm("Does it need a key?", default=True):
                 return []
             code = self._run(["keys", "set", "openai-compatible", "--base-url", url, *storage])
-            return self._choose_model(url, storage) if code == 0 else []
+            if code == 0:
+                return self._choose_model(url, storage)
+            return []
         if not names:
             print_text("  it offers no chat model")
             return []
@@ -262,7 +264,9 @@ class Interview:
     def _agrees_to(self, steps: Sequence[setup.SetupStep]) -> bool:
         if self._yes:
             return True
-        question = f"Do these {len(steps)}?" if len(steps) > 1 else "Do this?"
+        question = "Do this?"
+        if len(steps) > 1:
+            question = f"Do these {len(steps)}?"
         return self.asks and confirm(question, default=True)
 
     def _run(self, command: Sequence[str]) -> int:
@@ -288,7 +292,9 @@ class Interview:
 def _with_api_path(address: str) -> str:
     """Return the base URL of a server for `HOST:PORT` or a URL without a path: that ends with /v1."""
     url = address if "://" in address else f"http://{address}"
-    return url if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/v1"
+    if urlsplit(url).path.strip("/"):
+        return url
+    return f"{url.rstrip('/')}/v1"
 
 
 def _looks_like_key(text: str) -> bool:

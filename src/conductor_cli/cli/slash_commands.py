@@ -339,7 +339,9 @@ async def _attach(chat: ChatSession, rest: str) -> None:
 async def _detach(chat: ChatSession, rest: str) -> None:
     kept = [file for file in chat.files if rest and file.name != rest]
     if len(kept) == len(chat.files):
-        message = f"no file {rest:.60} is attached" if rest else "no file is attached"
+        message = "no file is attached"
+        if rest:
+            message = f"no file {rest:.60} is attached"
         raise UsageError(message, hint="/attach lists those that are")
     chat.files[:] = kept
     if kept:

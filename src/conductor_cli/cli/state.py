@@ -188,7 +188,9 @@ def _move(
         return
     counts = []
     for kind, number in moved.counts.items():
-        noun = "batch" if kind == "batches" else kind.removesuffix("s")
+        noun = "batch"
+        if kind != "batches":
+            noun = kind.removesuffix("s")
         if number:
             counts.append(format_count(number, noun))
     if counts:

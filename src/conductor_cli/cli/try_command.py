@@ -196,7 +196,9 @@ def _difference(way: SystemResult, name: str, proved: ProvedDifference) -> str:
     low, high = way.versus_best.interval
     points = f"{100 * proved.difference:+.0f} points against {name}"
     limits = f"95 % interval {100 * low:+.0f} to {100 * high:+.0f}"
-    corrected = f" corrected for {proved.comparisons} comparisons" if proved.comparisons > 1 else ""
+    corrected = ""
+    if proved.comparisons > 1:
+        corrected = f" corrected for {proved.comparisons} comparisons"
     return f"{points} ({limits}, p {format_p(proved.p)}{corrected})"
 
 

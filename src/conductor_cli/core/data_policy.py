@@ -239,7 +239,9 @@ class DataPolicy:
         holds = self.hold_files(before)
         for item in step.access:
             if item < len(holds) and holds[item]:
-                return f"the answer of step {item}" if item else "what was given"
+                if item:
+                    return f"the answer of step {item}"
+                return "what was given"
         return ""
 
     def _may_see_answers_with_files(self, name: str) -> bool:

@@ -163,7 +163,9 @@ class FileTools:
             return _entry(files[0])
         names = [_plain(file.name) for file in files]
         is_whole_path = bool(folder) and names[0].startswith(f"{folder}/")
-        common = folder if is_whole_path else _common_folder(names)
+        common = folder
+        if not is_whole_path:
+            common = _common_folder(names)
         depth = len(common) + 1 if common else 0
         entries: list[str] = []
         counts: dict[str, int] = {}
@@ -332,7 +334,9 @@ def _entry(file: File) -> str:
 
 
 def _cut(line: str, most: int = MAX_LINE_CHARS) -> str:
-    return line if len(line) <= most else f"{line[:most]} [… {len(line) - most} characters …]"
+    if len(line) <= most:
+        return line
+    return f"{line[:most]} [… {len(line) - most} characters …]"
 
 
 def _bounded(entries: Sequence[str], hint: str) -> str:

@@ -181,7 +181,9 @@ def _read_options(listed: Mapping[str, Any]) -> tuple[InputOption, ...]:
 
 def _text(listed: Mapping[str, Any], name: str) -> str:
     value = listed.get(name)
-    return value[:MAX_TEXT] if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value[:MAX_TEXT]
+    return ""
 
 
 def _number(listed: Mapping[str, Any], name: str) -> float | None:

@@ -160,7 +160,9 @@ def _name_and_description(worker: Worker) -> str:
         parts.insert(0, model)
     description = ", ".join(filter(None, parts))
     name = one_line(worker.name)
-    return f"{name}: {description}" if description else name
+    if description:
+        return f"{name}: {description}"
+    return name
 
 
 def _card_parts(worker: Worker, profile: Profile) -> list[str]:
@@ -853,21 +855,21 @@ def _plain_messages(  # noqa: PLR0913 - all parts of a prompt
         room -= len(client_context) + TAG_CHARS
     text = question_text(question, accepts=accepts)
     answers = sum(len(item.answer or "") for item in seen)
-    notice = describe_shortened(worker, shortened_context) if shortened_context else ""
+    notice = ""
+    if shortened_context:
+        notice = describe_shortened(worker, shortened_context)
     if len(text) + answers > room:
         # The question comes first, and leaves the answers at least a quarter.
         answer_room = min(answers, max(room - len(text), room // 4))
         text, shortened = fit_question(question, max(room - answer_room, 0), accepts)
         seen, shortened_answers = _shortened_steps(seen, room - len(text))
         notice = describe_shortened(worker, [*shortened_context, *shortened, *shortened_answers])
-    blocks = [
-        introduction,
-        fence("context", client_context) if client_context else "",
-        text if is_direct else fence("question", text),
-        withheld,
-        *map(_seen_part, seen),
-        task,
-    ]
+    context_block = ""
+    if client_context:
+        context_block = fence("context", client_context)
+    question_block = text if is_direct else fence("question", text)
+    seen_blocks = map(_seen_part, seen)
+    blocks = [introduction, context_block, question_block, withheld, *seen_blocks, task]
     prompt = "\n\n".join(filter(None, blocks))
     message = Message(role="user", content=prompt, attachments=attachments)
     return _with_system(question, [message]), notice
@@ -875,7 +877,9 @@ def _plain_messages(  # noqa: PLR0913 - all parts of a prompt
 
 def _introduction(seen: Sequence[SeenStep]) -> str:
     """Return what a worker is told of its place; of others' answers only where it sees some."""
-    return f"{_INTRODUCTION} {_OTHERS}" if seen else _INTRODUCTION
+    if seen:
+        return f"{_INTRODUCTION} {_OTHERS}"
+    return _INTRODUCTION
 
 
 def _task(question: Question, step: Step, *, final: bool) -> str:

@@ -276,7 +276,9 @@ def fit_question(
 
 
 def _turn_text(turn: PastTurn) -> str:
-    heading = f"Question:\n{turn.question}\n\n" if turn.question else ""
+    heading = ""
+    if turn.question:
+        heading = f"Question:\n{turn.question}\n\n"
     return f"{heading}Answer:\n{turn.answer}"
 
 

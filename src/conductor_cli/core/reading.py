@@ -178,7 +178,9 @@ def assumed_context(worker: Worker, profile: WorkerProfile) -> str:
 
 def _describe_context(worker: Worker, profile: WorkerProfile) -> str:
     tokens = f"{context_of(worker, profile):,}"
-    return tokens if is_context_known(worker) else f"{tokens} (assumed)"
+    if is_context_known(worker):
+        return tokens
+    return f"{tokens} (assumed)"
 
 
 def describe_shortened(worker: Worker, parts: Sequence[tuple[str, int, int]]) -> str:

@@ -164,7 +164,9 @@ def without_thinking(text: str) -> str:
     if tagged and tagged[-1].strip():
         return str(tagged[-1]).strip()
     _, mark, answer = text.rpartition(THINK_END)
-    return answer.strip() if mark and answer.strip() else text
+    if mark and answer.strip():
+        return answer.strip()
+    return text
 
 
 def without_remarks(text: str) -> str:

@@ -98,7 +98,9 @@ def given_answer(text: str) -> str:
     """
     with suppress(ValueError, RecursionError):
         record = json.loads(text)
-        value = record.get("answer") if isinstance(record, dict) else None
+        value = None
+        if isinstance(record, dict):
+            value = record.get("answer")
         if isinstance(value, str | int | float):
             return _boxed(str(value))
     text = words.without_thinking(text)
@@ -174,7 +176,9 @@ def _expression_after(text: str, start: int) -> str | None:
         behind = text[parts[0].end() : stop]
         # An expression goes on behind its mark: "$x$ + 1", "$5$ cm"
         is_aside = re.match(r"[\s*_]*(?:$|[,(.;\u2014]|[A-Za-z]{2,})", behind) is not None
-        return _boxed(_unmarked(parts[0][0])) if is_aside else _without_brackets(text[begin:stop])
+        if is_aside:
+            return _boxed(_unmarked(parts[0][0]))
+        return _without_brackets(text[begin:stop])
     return _boxed(", ".join(_unmarked(part[0]) for part in parts))
 
 
@@ -189,7 +193,9 @@ def _bare_expression(text: str, begin: int, stop: int) -> str | None:
     prose = [*_WORD.finditer(hidden)]
     if not prose:
         is_denied = words.is_denied(text, begin, stop)
-        return _boxed(sentence) if sentence and not is_denied else None
+        if sentence and not is_denied:
+            return _boxed(sentence)
+        return None
     first = re.sub(r"[\s,(;:\u2014-]+$", "", sentence[: prose[0].start()])
     if first and not words.is_denied(text, begin, begin + len(first)):
         return _boxed(first)
@@ -221,7 +227,9 @@ def _unmarked(expression: str) -> str:
 
 def _as_phrase(answer: str) -> str:
     """Return an answer in words without marks and case: `no solution`; empty for an expression."""
-    content = answer.removeprefix("\\boxed{").removesuffix("}") if "\\boxed" in answer else answer
+    content = answer
+    if "\\boxed" in answer:
+        content = answer.removeprefix("\\boxed{").removesuffix("}")
     bare = re.sub(r"\\(?:text|mathrm|textbf)\s*\{([^{}]*)\}", r"\1", content)
     bare = re.sub(r"[\s$*_`\"'{}]+", " ", bare).strip(" .").lower()
     bare = re.sub(r"^(?:there (?:is|are) )", "", bare)

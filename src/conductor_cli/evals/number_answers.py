@@ -157,7 +157,9 @@ def _value_of(match: re.Match[str]) -> Decimal | None:
     if match["factor"]:
         power = int(match["power"] or match["raised"].translate(_RAISED))
         factor = _read_digits(match["factor"])
-        return factor.scaleb(power) if abs(power) <= MAX_POWER else None
+        if abs(power) <= MAX_POWER:
+            return factor.scaleb(power)
+        return None
     if match["vulgar"]:
         top, under = _VULGAR[match["vulgar"]]
         return _fraction(match["vulgar_sign"], match["vulgar_whole"], Decimal(top), Decimal(under))
@@ -323,7 +325,9 @@ def given_number(text: str) -> Decimal | None:
         return _number_of_box(hashes[-1])
     announced = _announced_number(plain)
     if announced is not None:
-        return announced.value if _stands_for_itself(plain, announced) else None
+        if _stands_for_itself(plain, announced):
+            return announced.value
+        return None
     alone = _number_alone(plain)
     if alone is not None:
         return alone.value
@@ -347,7 +351,9 @@ def _named_value(text: str) -> str | None:
     with suppress(ValueError, RecursionError):
         record = json.loads(bare)
         for key in _KEYS:
-            value = record.get(key) if isinstance(record, dict) else None
+            value = None
+            if isinstance(record, dict):
+                value = record.get(key)
             if isinstance(value, str | int | float) and not isinstance(value, bool):
                 return str(value)
     return None

@@ -101,11 +101,15 @@ def reach_verdict(
         for system in judged
         if system.valid_plans and not system.valid_plans.right
     ]
-    never = f"The planner never wrote a valid plan ({', '.join(planless)})." if planless else ""
+    never = ""
+    if planless:
+        never = f"The planner never wrote a valid plan ({', '.join(planless)})."
     if not any(system.accuracy.right for system in judged):
         return EvaluationVerdict(finding=_nobody_was_right(summary, runs), warning=never)
     verdict = _compare_systems(summary, judged)
-    cost = f"All of it cost {format_money(spent)}." if spent else ""
+    cost = ""
+    if spent:
+        cost = f"All of it cost {format_money(spent)}."
     finding = " ".join(filter(None, (verdict.finding, describe_faults(judged), cost)))
     warning = " ".join(filter(None, (verdict.warning, never)))
     return replace(verdict, finding=finding, warning=warning)
@@ -129,7 +133,9 @@ def describe_faults(systems: Sequence[SystemResult]) -> str:
             kinds = ", ".join(f"{kind} {count}" for kind, count in words.most_common())
             total = sum(system.faults.values())
             lines.append(f"of {one_line(system.name)} in {total} of {system.accuracy.n} ({kinds})")
-    return f"Steps failed {'; '.join(lines)}: such runs count as they ended." if lines else ""
+    if lines:
+        return f"Steps failed {'; '.join(lines)}: such runs count as they ended."
+    return ""
 
 
 def _compare_systems(summary: Summary, judged: Sequence[SystemResult]) -> EvaluationVerdict:
@@ -201,7 +207,9 @@ def _proved(summary: Summary) -> dict[str, ProvedDifference]:
     singles = sum(system.name.startswith(f"{ALONE}:") for system in summary.systems)
     is_among_singles = all(name.startswith(f"{ALONE}:") for name in compared)
     # The best of several workers was picked out of all pairs of them.
-    pairs = singles * (singles - 1) // 2 if compared and is_among_singles else 0
+    pairs = 0
+    if compared and is_among_singles:
+        pairs = singles * (singles - 1) // 2
     return prove_differences(compared, pairs=pairs)
 
 
@@ -232,10 +240,10 @@ def _compared(summary: Summary) -> list[tuple[Comparison, SystemResult]]:
 
 def _right(share: ShareEstimate) -> str:
     cases = format_count(share.cases, "case")
-    return (
-        f"{share.right} of "
-        f"{cases if share.n == share.cases else f'{share.n:,} answers to {cases}'} right"
-    )
+    answers = cases
+    if share.n != share.cases:
+        answers = f"{share.n:,} answers to {cases}"
+    return f"{share.right} of {answers} right"
 
 
 def _finding(
@@ -284,7 +292,9 @@ def _figures(
     low, high = comparison.interval
     # Whoever tries five ways finds a good one by chance more easily.
     several = proved.comparisons > 1
-    corrected = f" corrected for {proved.comparisons} comparisons" if several else ""
+    corrected = ""
+    if several:
+        corrected = f" corrected for {proved.comparisons} comparisons"
     p_value = f"p {format_p(proved.p)}{corrected}"
     figures = [f"(95 % interval {100 * low:+.1f} to {100 * high:+.1f}, {p_value})"]
     is_priced = system.cost is not None and best.cost is not None
@@ -303,7 +313,9 @@ def _figures(
 
 def _format_seconds(seconds: float) -> str:
     # Small models take less than the tenth of a second that is shown elsewhere.
-    return f"{seconds:.2f} s" if seconds < 1 else format_duration(seconds)
+    if seconds < 1:
+        return f"{seconds:.2f} s"
+    return format_duration(seconds)
 
 
 def format_p(p: float) -> str:
@@ -332,7 +344,9 @@ def format_limits(interval: Interval | None) -> str:
 
 def format_share(share: ShareEstimate | None) -> str:
     """`95.2`, in percent."""
-    return UNKNOWN if share is None or share.accuracy is None else f"{100 * share.accuracy:.1f}"
+    if share is None or share.accuracy is None:
+        return UNKNOWN
+    return f"{100 * share.accuracy:.1f}"
 
 
 def _format_mean(value: float | None) -> str:
@@ -371,7 +385,9 @@ def system_table(summary: Summary) -> ReportTable:
         return " to ".join(f"{100 * limit:+.1f}" for limit in result.versus_best.interval)
 
     def p_value(result: SystemResult) -> str:
-        return format_p(corrected[result.name]) if result.name in corrected else UNKNOWN
+        if result.name in corrected:
+            return format_p(corrected[result.name])
+        return UNKNOWN
 
     # Whether the column is shown, its head, how early it is dropped, and its cells.
     columns: list[tuple[bool, str, int, Callable[[SystemResult], str]]] = [

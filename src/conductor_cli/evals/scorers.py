@@ -73,7 +73,7 @@ def mmlu_pro_letter(text: str, _: Sequence[str] = ()) -> str:
         last = match
     if last is not None:
         return last[1]
-    letters = _LETTER.findall(text)
+    letters: list[str] = _LETTER.findall(text)
     return letters[-1] if letters else ""
 
 
@@ -104,16 +104,21 @@ def is_rlpr(text: str, answer: str, _: Sequence[str] = ()) -> bool:
     if ("%" in given) != ("%" in expected):
         one, other = (_float(value.replace("%", "")) for value in (given, expected))
         if one is not None and other is not None:
-            return (
-                abs(one / (100 if "%" in given else 1) - other / (100 if "%" in expected else 1))
-                < 1e-6
-            )
+            return abs(_of_percent(one, given) - _of_percent(other, expected)) < 1e-6
     for read in (lambda text: _float(re.sub(r"[,$%]", "", text)), _leading, _money):
         one = read(given)
         other = read(expected)
         if one is not None and other is not None:
-            return abs(one - other) < max(1e-6, abs(other) * 1e-3 if abs(other) > 1 else 0)
+            tolerance = 1e-6
+            if abs(other) > 1:
+                tolerance = abs(other) * 1e-3
+            return abs(one - other) < tolerance
     return False
+
+
+def _of_percent(value: float, text: str) -> float:
+    """Return a number of a text, where it is a percentage as the share that it means."""
+    return value / 100 if "%" in text else value
 
 
 def _float(text: str) -> float | None:
@@ -139,7 +144,9 @@ def _money(text: str) -> float | None:
         if word in text:
             value = _float(re.sub(r"[$,]", "", text.replace(word, "")).strip())
             return None if value is None else value * factor
-    return _float(re.sub(r"[$,]", "", text).strip()) if "$" in text else None
+    if "$" in text:
+        return _float(re.sub(r"[$,]", "", text).strip())
+    return None
 
 
 MAX_TEXT: Final = 20_000
@@ -331,7 +338,9 @@ def _extract_number(text: str, _: Sequence[str] = ()) -> str:
     value = given_number(_tail(text))
     if value is None:
         return ""
-    return str(int(value)) if value == int(value) else str(float(value))
+    if value == int(value):
+        return str(int(value))
+    return str(float(value))
 
 
 def _is_number(text: str, answer: str, _: Sequence[str] = ()) -> bool:

@@ -778,7 +778,9 @@ def read_suite(
         except (KeyError, ValueError, RecursionError, MemoryError, UsageError) as error:
             problem = str(error)[:300]
             if isinstance(error, KeyError):
-                columns = ", ".join(map(str, row)) if isinstance(row, Mapping) else "none"
+                columns = "none"
+                if isinstance(row, Mapping):
+                    columns = ", ".join(map(str, row))
                 problem = f"{error.args[0]!r} is missing; its columns are {columns:.200}"
             raise UsageError(
                 f"{path}, row {number}: not a row of {suite.name}: {problem}", hint=hint

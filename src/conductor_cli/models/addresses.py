@@ -79,7 +79,9 @@ def with_path(base_url: str, path: str) -> str:
     address, _, query = base_url.partition("?")
     joiner = "&" if "?" in path else "?"
     whole = address.rstrip("/") + path
-    return f"{whole}{joiner}{query}" if query else whole
+    if query:
+        return f"{whole}{joiner}{query}"
+    return whole
 
 
 def holds_password(urls: str) -> bool:

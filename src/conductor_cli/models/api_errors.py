@@ -189,7 +189,9 @@ class ApiError(ModelError):
     ) -> None:
         """`words` is what to show of the answer of the server called `name`."""
         message, hint = _MEANINGS[reason]
-        shown = message if status == 200 else f"{message} ({status})"
+        shown = message
+        if status != 200:
+            shown = f"{message} ({status})"
         super().__init__(reason, f"{name}: {shown}{f': {words}' if words else ''}", hint=hint)
         self.status = status
         self.said = said
@@ -235,14 +237,17 @@ def parse_error_body(value: object) -> ErrorBody:
     """
     outer = table_of(value[0] if isinstance(value, list) and value else value)
     inner = outer.get("error") or outer
-    parts = inner if isinstance(inner, Mapping) else {"message": inner}
+    parts = inner
+    if not isinstance(inner, Mapping):
+        parts = {"message": inner}
     details = tables_in(parts.get("details"))
     codes = [str(parts[key]) for key in ("code", "type", "status") if parts.get(key)]
     # Google says here, and in no header, how long to wait: {"@type": "…RetryInfo", "retryDelay":
     # "34s"}.
     delays = [str(item["retryDelay"]).removesuffix("s") for item in details if "retryDelay" in item]
     words = parts.get("message") or parts.get("detail")
-    words = words.get("detail") if isinstance(words, Mapping) else words
+    if isinstance(words, Mapping):
+        words = words.get("detail")
     # Of the faults that FastAPI's servers list, the field and what is wrong with it
     if isinstance(words, list):
         words = "; ".join(f"{item.get('loc')}: {item.get('msg')}" for item in tables_in(words))
@@ -298,7 +303,9 @@ def clean_excerpt(text: str | bytes, secrets: Secrets) -> str:
     if "<html" in text[:MAX_EXCERPT].lower() or text.lstrip()[:9].lower() == "<!doctype":
         return "a web page"
     text = " ".join(_CONTROL_CHARACTERS.sub(" ", text).split())
-    return text if len(text) <= MAX_EXCERPT else text[: MAX_EXCERPT - 1] + "…"
+    if len(text) <= MAX_EXCERPT:
+        return text
+    return text[: MAX_EXCERPT - 1] + "…"
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:

@@ -30,7 +30,9 @@ def builtin_card(worker: Worker) -> Card:
     """
     if worker.kind in PROGRAMS:
         program = PROGRAMS[worker.kind]
-        return Card(words=program.words, source=program.about) if program.words else Card()
+        if program.words:
+            return Card(words=program.words, source=program.about)
+        return Card()
     if worker.kind not in PRESETS or not is_own_address(worker):
         return Card()
     model = price_name(worker) or f"{worker.kind}/{model_of(worker)}"

@@ -323,7 +323,9 @@ class ChatApiModel:
             output_limit = self._output_limit
             self._output_limit = limit
             return dropped if limit != output_limit else None
-        name = "max_tokens" if limit else rejected_parameter(error.said, body, self._api.renamed)
+        name = "max_tokens"
+        if not limit:
+            name = rejected_parameter(error.said, body, self._api.renamed)
         if name in MAX_TOKENS_FIELDS and not limit:
             # Only chat completions has two names for the limit on a reply's tokens.
             can_rename = self._preset.api == "chat-completions" and not dropped & set(

@@ -145,7 +145,9 @@ def ollama_address(environ: Mapping[str, str]) -> str:
     host = parts.hostname or ""
     if host in ("0.0.0.0", "::", "localhost"):  # noqa: S104 - nothing listens here
         host = "127.0.0.1"
-    usual_port = {"http": 80, "https": 443}[parts.scheme] if separator else 11434
+    usual_port = 11434
+    if separator:
+        usual_port = {"http": 80, "https": 443}[parts.scheme]
     host = f"[{host}]" if ":" in host else host
     url = f"{parts.scheme}://{host}:{parts.port or usual_port}{parts.path.rstrip('/')}/v1"
     return "" if url == PRESETS["ollama"].base_url else url
@@ -199,7 +201,9 @@ async def check_key(
     provider: str, base_url: str, key: str, *, seconds: float, ca_file: str = ""
 ) -> KeyVerdict:
     """Send a key to its provider. Every failure is part of the result."""
-    api = api_at(provider, base_url) if provider in PRESETS else "chat-completions"
+    api = "chat-completions"
+    if provider in PRESETS:
+        api = api_at(provider, base_url)
     headers = CHAT_APIS[api].headers(key)
     server = HttpClient(base_url, headers=headers, secrets=Secrets(key), ca_file=ca_file)
     began = time.monotonic()
@@ -356,7 +360,9 @@ def _find_listed(listed: Mapping[str, Any], model: str) -> Mapping[str, Any]:
     for item in items:
         if item.get("id") == model:
             return item
-    return items[0] if len(items) == 1 and not model else {}
+    if len(items) == 1 and not model:
+        return items[0]
+    return {}
 
 
 async def _ollama_context(root: HttpClient, model: str) -> int | None:

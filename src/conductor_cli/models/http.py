@@ -392,7 +392,9 @@ class HttpClient:
             message = f"{self.name} cannot be reached: the system allows no further open file"
             return ModelError("connect", message, hint=_HINTS["descriptors"])
         reason, what = reason_of(error)
-        excerpt = "" if _may_show_headers(error) else clean_excerpt(str(error), self._secrets)
+        excerpt = ""
+        if not _may_show_headers(error):
+            excerpt = clean_excerpt(str(error), self._secrets)
         silent = reason == "connect" and is_loopback(self.base_url) and "SSL" not in excerpt
         words = without_numbers(excerpt)
         hint = _HINTS.get("silent" if silent else reason, "")
@@ -581,9 +583,9 @@ def reason_of(error: BaseException) -> tuple[ModelErrorReason, str]:
             return REASONS[kind.__name__]
     if isinstance(error, UnicodeError):
         return REASONS["LocalProtocolError"]
-    return (
-        _UNREACHABLE if isinstance(error, OSError) else ("internal", "failed for an unknown reason")
-    )
+    if isinstance(error, OSError):
+        return _UNREACHABLE
+    return ("internal", "failed for an unknown reason")
 
 
 def _lacks_descriptors(error: Exception) -> bool:

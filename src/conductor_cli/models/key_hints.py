@@ -48,4 +48,6 @@ def with_key_hint(worker: Worker, failure: Failure) -> Failure:
     if failure.reason != "auth":
         return failure
     hint = key_hint(worker)
-    return replace(failure, hint=hint) if hint else failure
+    if hint:
+        return replace(failure, hint=hint)
+    return failure

@@ -108,7 +108,9 @@ def _bound_clients(owner: Any, name: str) -> None:  # noqa: ANN401 - a class wit
     Azure are made apart from all others.
     """
     made = inspect.getattr_static(owner, name)
-    create = made.__func__ if isinstance(made, staticmethod) else made
+    create = made
+    if isinstance(made, staticmethod):
+        create = made.__func__
 
     def bounded(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as litellm has it
         client: Any = routed(partial(create, *arguments, **named))
@@ -335,14 +337,18 @@ def error_reason(
     for cause in causes:
         status = getattr(getattr(cause, "response", None), "status_code", 0)
         if type(cause).__module__.startswith("httpx") and (status == 0 or 300 <= status < 400):
-            return api_errors.reason_of_status(status) if status else reason_of(cause)[0]
+            if status:
+                return api_errors.reason_of_status(status)
+            return reason_of(cause)[0]
     for cause in causes:
         if type(cause).__name__ == "MidStreamFallbackError":
             # Its status is that of a server in trouble, but a part of the reply has arrived
             return "broken"
         status = getattr(cause, "status_code", None)
         if isinstance(status, int):
-            return "timeout" if status == 408 else api_errors.reason_of_status(status, said)
+            if status == 408:
+                return "timeout"
+            return api_errors.reason_of_status(status, said)
     return "internal"
 
 

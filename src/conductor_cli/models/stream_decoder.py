@@ -382,7 +382,9 @@ class ChatReplyDecoder:
         if provider_data is not None and isinstance(provider_data, Mapping):
             self._kept.data |= provider_data
         choices = frame.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices else None
+        choice = None
+        if isinstance(choices, list) and choices:
+            choice = choices[0]
         if not isinstance(choice, dict):
             return []
         if choice.get("index") != self._choice_index and not self._is_own(choice):
@@ -398,7 +400,9 @@ class ChatReplyDecoder:
         # The last frame of some servers has the whole message beside an empty delta.
         if not delta and not self._has_begun:
             delta = choice.get("message")
-        return self._delta(delta) if isinstance(delta, dict) else []
+        if isinstance(delta, dict):
+            return self._delta(delta)
+        return []
 
     def _is_own(self, choice: Mapping[str, Any]) -> bool:
         """Return whether a choice is the one that was asked for, of several with numbers."""
@@ -423,7 +427,9 @@ class ChatReplyDecoder:
         if spoken:
             text, more = self._split(self._text_halves.feed(spoken), is_marked=bool(thought))
             thought += more
-        thinking = self._thoughts.feed(self._thought_halves.feed(thought)) if thought else ""
+        thinking = ""
+        if thought:
+            thinking = self._thoughts.feed(self._thought_halves.feed(thought))
         chunk = self._chunk(text and self._texts.feed(text), thinking)
         pieces = delta.get("tool_calls")
         self._has_begun = self._has_begun or bool(spoken or thought or pieces)

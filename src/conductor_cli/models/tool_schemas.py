@@ -192,11 +192,9 @@ def short_id(given: str) -> str:
 
     One that has them stays; any other always becomes the same.
     """
-    return (
-        given
-        if _SHORT.fullmatch(given)
-        else sha256(given.encode("utf-8", "replace")).hexdigest()[:9]
-    )
+    if _SHORT.fullmatch(given):
+        return given
+    return sha256(given.encode("utf-8", "replace")).hexdigest()[:9]
 
 
 def wants_short_ids(model: str) -> bool:

@@ -144,7 +144,9 @@ class _Target:
     @property
     def path(self) -> str:
         path = self.parts.path or "/"
-        return f"{path}?{self.parts.query}" if self.parts.query else path
+        if self.parts.query:
+            return f"{path}?{self.parts.query}"
+        return path
 
     @property
     def origin(self) -> str:
@@ -171,7 +173,9 @@ async def _checked_target(url: str, rules: WebRules) -> _Target:
         addresses = await _look_up(host, port)
         private = first_private(addresses)
         if private:
-            place = host if host == private else f"{host} is at {private}, which"
+            place = host
+            if host != private:
+                place = f"{host} is at {private}, which"
             message = f"{shown} is not read: {place} is no public address"
             hint = f"if you trust that host: conductor config set {HOSTS_SETTING} {host}"
             raise WebRefused(message, hint=hint)

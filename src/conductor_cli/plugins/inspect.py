@@ -138,9 +138,9 @@ def _chat_message(message: inspect_model.ChatMessage) -> dict[str, Any]:
 
 def _content_parts(content: str | Sequence[inspect_model.Content]) -> Iterator[dict[str, Any]]:
     """Yield the parts of a message. Raises `UsageError` for audio and video."""
-    parts: Sequence[Any] = (
-        [inspect_model.ContentText(text=content)] if isinstance(content, str) else content
-    )
+    parts: Sequence[Any] = content
+    if isinstance(content, str):
+        parts = [inspect_model.ContentText(text=content)]
     for part in parts:
         match part:
             case inspect_model.ContentText():
@@ -189,7 +189,9 @@ def _tools(
     functions = [
         tool.model_dump(include=fields, exclude_none=True, by_alias=True) for tool in tools
     ]
-    named: Any = {"any": "required"}.get(choice, choice) if isinstance(choice, str) else choice
+    named: Any = choice
+    if isinstance(choice, str):
+        named = {"any": "required"}.get(choice, choice)
     if isinstance(choice, inspect_tool.ToolFunction):
         named = {"type": "function", "function": {"name": choice.name}}
     return {

@@ -65,7 +65,9 @@ def fault_of_schema(schema: Mapping[str, Any]) -> str:
         _validator(schema)
     except ValidationError as error:
         place = ".".join(str(part) for part in error.instance_path)
-        return f"at {place:.200}: {error.message:.200}" if place else f"{error.message:.300}"
+        if place:
+            return f"at {place:.200}: {error.message:.200}"
+        return f"{error.message:.300}"
     except ReferencingError as error:
         return f"it refers to what is not in it, and nothing is fetched: {error!s:.200}"
     except (ValueError, TypeError) as error:

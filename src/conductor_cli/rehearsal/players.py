@@ -40,7 +40,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.plan import GIVEN, Step, unread_steps
@@ -168,7 +168,9 @@ def clean_answer(answer: str) -> str:
     """
     plain = answer.encode("ascii", "ignore").decode()
     words = " ".join(plain.upper().split()).rstrip(". ").split()
-    return words[-1] if words[-1:] in (["YES"], ["NO"]) else " ".join(words)[:_MAX_ANSWER]
+    if words[-1:] in (["YES"], ["NO"]):
+        return words[-1]
+    return " ".join(words)[:_MAX_ANSWER]
 
 
 WORKER_PROFILE: Final = WorkerProfile(
@@ -228,20 +230,22 @@ def rehearsal_workers(
         "temperature": 0.0,
         "max_tokens": WORKER_MAX_TOKENS,
     }
-    return Pool(
-        workers=tuple(
-            Worker(
-                name=name,
-                kind="llama",
-                model=str(path),
-                about=ABOUT[name],
-                card=(cards or {}).get(name, Card()),
-                options=options if name == CHECKER else {**options, "refuse_below": REFUSE_BELOW},
-                price=FREE,
-            )
-            for name, path in files.items()
+    workers = []
+    for name, path in files.items():
+        refusal = dict[str, Any]()
+        if name != CHECKER:
+            refusal["refuse_below"] = REFUSE_BELOW
+        worker = Worker(
+            name=name,
+            kind="llama",
+            model=str(path),
+            about=ABOUT[name],
+            card=(cards or {}).get(name, Card()),
+            options=options | refusal,
+            price=FREE,
         )
-    )
+        workers.append(worker)
+    return Pool(workers=tuple(workers))
 
 
 CONTEXT: Final = 1024  # Tokens that the conductor can read and write
@@ -275,10 +279,14 @@ def render_for_conductor(question: Question, pool: Pool, context: PlanFormatCont
             item for item, text in zip(question.given, said, strict=True) if text not in (YES, NO)
         ]
         worker = (answers or question.given)[-1].worker
-        letter = ascii_uppercase[pool.names.index(worker)] if worker in pool else "A"
+        letter = "A"
+        if worker in pool:
+            letter = ascii_uppercase[pool.names.index(worker)]
         verdict = f"{NO if said[-1] == NO else YES} {letter}"
     rows = skill_rows({label: pool[context.labels[label]] for label in context.allowed})
-    begun = f"{asked}{BAR}-{BAR.strip()}" if context.single else ""
+    begun = ""
+    if context.single:
+        begun = f"{asked}{BAR}-{BAR.strip()}"
     return prompt(rows, asked, verdict) + begun
 
 
@@ -395,7 +403,9 @@ def find_plan_fault(question: Question, steps: Sequence[Step], pool: Pool) -> st
             able = able or (
                 ANYTHING in strengths and not all(_offers(pool, skill) for skill in skills)
             )
-            fault = "" if able else f"is nothing that {step.worker} can do"
+            fault = ""
+            if not able:
+                fault = f"is nothing that {step.worker} can do"
         if fault:
             return f"step {number} {fault}"
         kinds[number] = frozenset(reading.gives for reading in readings)
@@ -419,7 +429,9 @@ def find_plan_fault(question: Question, steps: Sequence[Step], pool: Pool) -> st
     # A plan calls two earlier answers "the first" and "the second".
     joins = sum(len(step.access) > 1 for step in steps)
     added = written - words - Counter(first=joins, second=joins)
-    return f"the question has no {next(iter(added))}" if added else ""
+    if added:
+        return f"the question has no {next(iter(added))}"
+    return ""
 
 
 def _readings(step: Step, kinds: dict[int, frozenset[Kind]]) -> list[WordOperation]:
@@ -428,9 +440,9 @@ def _readings(step: Step, kinds: dict[int, frozenset[Kind]]) -> list[WordOperati
     Those that its words can ask for, with as many values of the right kind.
     """
     text = normalize(step.subtask)
-    named = (
-        text.replace("the first", "").replace("the second", "") if "the second" in text else text
-    )
+    named = text
+    if "the second" in text:
+        named = text.replace("the first", "").replace("the second", "")
     words = named.split()
     if _JOINING.issuperset(words):
         return []

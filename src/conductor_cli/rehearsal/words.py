@@ -396,9 +396,12 @@ def is_known(question: str) -> bool:
         find_operands(one) and find_operands(other) and not one.endswith("'s")
         for one, other in pairwise(words)
     )
-    return not joined and all(
-        int(operand) <= LARGEST
-        if operand.isdecimal()
-        else operand.isalpha() and (not _ANY_WORD.isdisjoint(skills) or operand in world().subjects)
-        for operand in given
-    )
+    takes_any_word = not _ANY_WORD.isdisjoint(skills)
+    for operand in given:
+        if operand.isdecimal():
+            is_known = int(operand) <= LARGEST
+        else:
+            is_known = operand.isalpha() and (takes_any_word or operand in world().subjects)
+        if not is_known:
+            return False
+    return not joined

@@ -377,7 +377,9 @@ class Attempt:
         # Turns, slot, reservation: always in this order, so that no two calls wait for each other.
         async with resources.turn(model), resources.provider_slot(worker), resources.call_slots:
             wanted = self._reply_token_limit(tokens)
-            usual = 0 if self._is_limit_configured else state.team.worker_profile.max_tokens
+            usual = 0
+            if not self._is_limit_configured:
+                usual = state.team.worker_profile.max_tokens
             reservation = await resources.reserve(tokens, wanted, worker.price, worker, usual)
             request = self._request(messages, reservation.answer, tools)
             self._tags = ClosingTagFilter("\n".join(message.content for message in messages))

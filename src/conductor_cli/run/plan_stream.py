@@ -158,7 +158,9 @@ class PlanStream:
         price = state.team.price
         async with resources.turn(self._model):
             usual = request.max_tokens or 0
-            wanted = usual + (THINKING_TOKENS if self._may_think else 0)
+            wanted = usual
+            if self._may_think:
+                wanted += THINKING_TOKENS
             tokens_in = prompt_tokens(request.messages)
             reservation = await resources.reserve(tokens_in, wanted, price, None, usual)
             request = replace(request, max_tokens=reservation.answer)
@@ -451,7 +453,9 @@ def announce_parsed(state: RunState, item: ParsedStep) -> None:
         item = replace(item, step=replace(item.step, access=access))
     if item.last and state.team.joins_unread_steps:
         item = replace(item, step=_with_unread_steps(state, item.step))
-    review = _make_review(state, item) if item.last and state.nesting.reviews > 0 else None
+    review = None
+    if item.last and state.nesting.reviews > 0:
+        review = _make_review(state, item)
     state.add_step(item.number, item.step, last=item.last and review is None)
     if review is not None:
         state.add_step(item.number + 1, review, last=True)

@@ -77,11 +77,12 @@ def list_records(
     # As at OpenAI, which lists all files unless a number is asked for
     count = _page_size(query.get("limit"), default=MAX_LISTED if kind == "file" else 20)
     page = [without_owner(record) for record in records[:count]]
+    ids = [row["id"] for row in page] or [None]
     return {
         "object": "list",
         "data": page,
-        "first_id": page[0]["id"] if page else None,
-        "last_id": page[-1]["id"] if page else None,
+        "first_id": ids[0],
+        "last_id": ids[-1],
         "has_more": len(records) > len(page),
     }
 

@@ -45,7 +45,9 @@ def proxy_for(url: str, environ: Mapping[str, str] | None = None) -> str:
         port = parts.port or _USUAL_PORTS.get(parts.scheme, 0)
     except ValueError:  # no address, which whoever asks will say
         return ""
-    name = parts.scheme if proxies.get(parts.scheme) else "all"
+    name = "all"
+    if proxies.get(parts.scheme):
+        name = parts.scheme
     proxy = proxies.get(name, "").strip()
     if not proxy or not host or is_excluded(host, port, proxies.get("no", "")):
         return ""
@@ -81,7 +83,9 @@ def _usable(proxy: str, variable: str) -> str:
         message = f"{what}, and the package that speaks SOCKS is not installed"
         hint = "pip install socksio, beside conductor; or set HTTPS_PROXY to an HTTP proxy"
         raise ModelError("refused", message, hint=hint)
-    return f"socks5://{rest}" if scheme == "socks" else proxy
+    if scheme == "socks":
+        return f"socks5://{rest}"
+    return proxy
 
 
 def is_excluded(host: str, port: int, exclusions: str) -> bool:

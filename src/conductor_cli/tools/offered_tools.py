@@ -83,7 +83,9 @@ def _fit(name: str) -> str:
     It has letters, digits, dashes and underscores, and a bounded length.
     """
     fitting = _NOT_IN_NAMES.sub("_", name).strip("_") or "tool"
-    return fitting if len(fitting) <= MAX_OFFERED_NAME else _with_digest(fitting, name)
+    if len(fitting) <= MAX_OFFERED_NAME:
+        return fitting
+    return _with_digest(fitting, name)
 
 
 def _with_digest(name: str, unique: str) -> str:
@@ -108,7 +110,9 @@ def read_result(result: CallToolResult, name: str, keep: Keep | None) -> ToolRes
     lines = []
     images = list[Attachment]()
     for part in result.content:
-        image = _read_image(part, name, len(images), keep) if part.type == "image" else None
+        image = None
+        if part.type == "image":
+            image = _read_image(part, name, len(images), keep)
         if image is not None:
             images.append(image)
         lines.append(_part_text(part) if image is None else f"[image {image.name}]")
@@ -133,7 +137,9 @@ def _read_image(part: ImageContent, name: str, before: int, keep: Keep | None) -
         return None
     # What the server says of it does not count.
     media_type = media_type_of(content)
-    size = image_size(content, media_type) if media_type.startswith("image/") else None
+    size = None
+    if media_type.startswith("image/"):
+        size = image_size(content, media_type)
     if size is None:
         return None
     suffix = next(end for end, kind in SUFFIXES.items() if kind == media_type)
@@ -161,8 +167,6 @@ def _part_text(part: ContentBlock) -> str:
             return f"[resource {one_line(part.name):.100}: {one_line(str(part.uri)):.500}]"
         case "resource":
             text = getattr(part.resource, "text", None)
-            return (
-                text
-                if isinstance(text, str)
-                else f"[resource {one_line(str(part.resource.uri)):.500}, not text]"
-            )
+            if isinstance(text, str):
+                return text
+            return f"[resource {one_line(str(part.resource.uri)):.500}, not text]"

@@ -145,7 +145,9 @@ class ServerProgram:
             return f"it has ended: {' | '.join(last_lines)}"
         if ending.signal is not None:
             return f"it has ended by signal {ending.signal}"
-        return f"it has ended with exit code {ending.code}" if ending.code else "it has ended"
+        if ending.code:
+            return f"it has ended with exit code {ending.code}"
+        return "it has ended"
 
 
 def _read_message(line: bytes) -> SessionMessage | Exception:

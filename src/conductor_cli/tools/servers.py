@@ -81,7 +81,9 @@ class ToolServer(ToolTable):
         """Who may read what its tools are called with: a host, this machine, or unknown."""
         if self.local:
             return THIS_MACHINE
-        return (urlsplit(self.url).hostname or UNKNOWN_PROVIDER) if self.url else UNKNOWN_PROVIDER
+        if self.url:
+            return urlsplit(self.url).hostname or UNKNOWN_PROVIDER
+        return UNKNOWN_PROVIDER
 
     @property
     def recipient_facts(self) -> Recipient:

@@ -227,11 +227,9 @@ class ServerSession:
         """Connect, and read the list of tools. Raises `ServerError`."""
         ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._serve(ready), name=f"tools {self.server.name}")
-        seconds = (
-            LOGIN
-            if self.server.login is not None and self.server.login.visit is not None
-            else START
-        )
+        seconds = START
+        if self.server.login is not None and self.server.login.visit is not None:
+            seconds = LOGIN
         try:
             async with asyncio.timeout(seconds):
                 self._client = await ready
@@ -292,11 +290,9 @@ class ServerSession:
         # Compressed replies could be far larger than what is counted.
         headers = {**self.server.headers, "Accept-Encoding": "identity"}
         login = self.server.login
-        auth = (
-            await login_client(self.server, login)
-            if login and (login.kept or login.visit)
-            else None
-        )
+        auth = None
+        if login and (login.kept or login.visit):
+            auth = await login_client(self.server, login)
         async with httpx2.AsyncClient(
             headers=headers,
             auth=auth,
@@ -344,7 +340,9 @@ class ServerSession:
         self._result_schemas = schemas
         if more:
             name = self.server.name
-            listed = f"{format_count(len(tools), 'tool')}{' or more' if cursor is not None else ''}"
+            listed = format_count(len(tools), "tool")
+            if cursor is not None:
+                listed += " or more"
             self.notices.append(
                 f"{name} lists {listed}; the first {MAX_TOOLS} are used, or those in "
                 f"tools.{name}.only"
@@ -427,7 +425,9 @@ class ServerSession:
             raise RuntimeError(f"its result does not follow its schema: {fault}")
 
     def _problem(self) -> str:
-        return (self._program.problem if self._program is not None else "") or self._broken
+        if self._program is not None and self._program.problem:
+            return self._program.problem
+        return self._broken
 
     async def _watch_scope(self, response: Response) -> None:
         """Have a login ask for all the rights that the server wants, or keep them for the next."""
@@ -583,7 +583,9 @@ def _describe(error: BaseException) -> str:
     # Of httpx, which only the SDK loads here
     if type(error).__name__ in {"ConnectError", "ConnectTimeout"}:
         text = f"its address cannot be reached: {text}"
-    return f"{text:.300}" if text else type(error).__name__
+    if text:
+        return f"{text:.300}"
+    return type(error).__name__
 
 
 class McpToolBox:

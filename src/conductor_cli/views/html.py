@@ -362,7 +362,9 @@ def _finalize(value: object) -> object:
     """
     if type(value) is str:
         return sanitize(value)
-    return f"{value:.1f}" if isinstance(value, float) else value
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return value
 
 
 def _records(trace: Trace, outer: str = "") -> Iterator[tuple[str, StepRecord]]:

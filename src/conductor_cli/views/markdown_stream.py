@@ -23,7 +23,7 @@ from conductor_cli.views.styled_lines import LiveLines
 from conductor_cli.views.text_layout import UNSEEN, WIDEST
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 MAX_BLOCK_CHARACTERS: Final = 16_384
 """Characters of one block; a longer one is split, because the unfinished block is parsed again at
@@ -154,11 +154,9 @@ class Rendered:
             yield Segment.line()
         options = options.update(width=min(WIDEST, options.max_width), height=None)
         try:
-            shown = (
-                MarkdownText(self._text)
-                if len(self._text) <= MAX_RENDERED_CHARACTERS
-                else Text(self._text)
-            )
+            shown: RenderableType = Text(self._text)
+            if len(self._text) <= MAX_RENDERED_CHARACTERS:
+                shown = MarkdownText(self._text)
             segments = list(console.render(shown, options))
         except Exception:  # noqa: BLE001 - no text that a model wrote may end a run with an error
             segments = list(console.render(Text(self._text), options))

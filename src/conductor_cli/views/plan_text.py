@@ -77,12 +77,14 @@ def _step_lines(
     """Return who does a step, who reads what for it, what it costs, and its subtask."""
     room = screen.width - len(INDENT)
     tools = _tools_of(step, offer)
-    facts = (
-        "plans again" if step.worker == SELF else offer.recipients.get(step.worker, ""),
-        _describe_reads(step, offer),
-        "done" if number in offer.done else _describe_cost(estimate),
-        f"may call {', '.join(map(tool_selector, tools))}" if tools else "",
-    )
+    recipient = offer.recipients.get(step.worker, "")
+    if step.worker == SELF:
+        recipient = "plans again"
+    cost = "done" if number in offer.done else _describe_cost(estimate)
+    calls = ""
+    if tools:
+        calls = f"may call {', '.join(map(tool_selector, tools))}"
+    facts = (recipient, _describe_reads(step, offer), cost, calls)
     name = screen.crop(short_name(step.worker), room)
     return [
         ((f"{number:>2}  ", "number"), (name, "worker")),
@@ -216,20 +218,15 @@ def stand_in_lines(recipients: Iterable[str], screen: Screen) -> list[Line]:
 
 def flow_json(sent: Sequence[Disclosure]) -> list[dict[str, Any]]:
     """The same as JSON values."""
-    return [
-        {
-            "recipient": recipient,
-            "calls": [
-                {
-                    "call": call_name(call),
-                    "worker": call.worker if call.step[-1] else None,  # step 0 is the plan
-                    "texts": list(call.texts),
-                }
-                for call in calls
-            ],
-        }
-        for recipient, calls in group_by_recipient(sent).items()
-    ]
+    listed = []
+    for recipient, calls in group_by_recipient(sent).items():
+        rows = []
+        for call in calls:
+            is_plan = not call.step[-1]
+            worker = None if is_plan else call.worker
+            rows.append({"call": call_name(call), "worker": worker, "texts": list(call.texts)})
+        listed.append({"recipient": recipient, "calls": rows})
+    return listed
 
 
 def group_by_recipient(sent: Sequence[Disclosure]) -> dict[str, list[Disclosure]]:

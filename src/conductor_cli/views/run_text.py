@@ -281,14 +281,18 @@ def _run_event_text(event: ev.Event, trace: Trace, outer: str) -> EventText | No
             return EventText("the user approved the plan")
         case ev.PlanDecided():
             verb = "edited" if event.verdict == "edited" else "rejected"
-            feedback = f": {quote_text(event.feedback)}" if event.feedback else ""
+            feedback = ""
+            if event.feedback:
+                feedback = f": {quote_text(event.feedback)}"
             return EventText(f"the user {verb} the plan{feedback}")
         case ev.PlanRevised():
             return EventText(one_line(describe_revised_plan(event.step, event.workers)))
         case ev.Notice():
             return EventText(describe_notice(event, outer))
         case ev.StepPlanned():
-            reads = f", {describe_access(event.access)}" if event.access else ""
+            reads = ""
+            if event.access:
+                reads = f", {describe_access(event.access)}"
             sentence = f"step {outer}{event.step} planned: {short_name(event.worker)}{reads}"
             return EventText(sentence, (event.subtask,))
     return None
@@ -314,7 +318,9 @@ def _step_event_text(event: ev.Event, record: StepRecord, step: str) -> EventTex
     worker = short_name(record.worker)
     match event:
         case ev.StepStarted():
-            again = f", attempt {event.attempt}" if event.attempt > 1 else ""
+            again = ""
+            if event.attempt > 1:
+                again = f", attempt {event.attempt}"
             return EventText(f"{step} started: {worker}{again}")
         case ev.StepFailed():
             return _failed_step_text(event, record, step)
@@ -353,12 +359,10 @@ def _failed_step_text(event: ev.StepFailed, record: StepRecord, step: str) -> Ev
 def _describe_finish(event: ev.StepFinished, record: StepRecord) -> str:
     """Return what a step took and, unless it ended normally, how it ended."""
     tokens = event.usage.tokens
-    figures = (
-        format_duration(record.seconds(event.at)),
-        format_count(tokens, "token") if tokens else "",
-        format_cost(event.usage),
-        FINISHES.get(event.finish, ""),
-    )
+    figures = [format_duration(record.seconds(event.at))]
+    if tokens:
+        figures.append(format_count(tokens, "token"))
+    figures += [format_cost(event.usage), FINISHES.get(event.finish, "")]
     return ", ".join(filter(None, figures))
 
 
@@ -455,13 +459,14 @@ def describe_totals(trace: Trace, *, stored: bool) -> str:
     steps = format_count(len(trace.steps), "step")
     if trace.is_unplanned and len(trace.steps) == 1:
         steps = describe_worker(trace.steps[0])
-    parts = (
+    parts = [
         steps,
         format_count(trace.usage.tokens, "token"),
         format_cost(trace.usage),
         describe_duration(trace),
-        f"trace {one_line(trace.run)}" if stored and trace.stored else "",
-    )
+    ]
+    if stored and trace.stored:
+        parts.append(f"trace {one_line(trace.run)}")
     return ", ".join(filter(None, parts))
 
 
@@ -520,11 +525,15 @@ def problem_lines(trace: Trace, *, stored: bool) -> list[str]:
     if not trace.run or is_whole:
         return []
     problem = f"conductor: {_describe_problem(trace)}"
-    resume = _resume_line(trace) if stored and trace.stored else ""
+    resume = ""
+    if stored and trace.stored:
+        resume = _resume_line(trace)
     flag = limit_flag(trace.error) if trace.error else ""
     if resume and flag:  # in one line, so that it can be copied
         return [problem, f"{resume} {flag}"]
-    hint = one_line(with_hint(trace.error).hint)[:MAX_MESSAGE] if trace.error else ""
+    hint = ""
+    if trace.error:
+        hint = one_line(with_hint(trace.error).hint)[:MAX_MESSAGE]
     if hint:
         hint = f"  {hint}"
     return [line for line in (problem, hint, resume) if line]

@@ -270,7 +270,9 @@ def _remark(record: StepRecord, run: _Run) -> str:
     if record.attempt > 1 and record.state not in ENDED:
         attempts = run.trace.limits.attempts
         # The limit is per worker, so a higher number counts the attempts of earlier workers too.
-        limit = f" of {attempts}" if record.attempt <= attempts else ""
+        limit = ""
+        if record.attempt <= attempts:
+            limit = f" of {attempts}"
         parts.append(f"attempt {record.attempt}{limit}")
     offer = run.trace.offer
     if isinstance(offer, ToolOffered | InputAsked) and offer.step == record.number:
@@ -306,7 +308,9 @@ def _branches_of_step(record: StepRecord, run: _Run) -> Iterator[Node]:
 
 
 def _failed_attempt(attempt: FailedAttempt, record: StepRecord) -> Node:
-    label = f"attempt {attempt.attempt}" if attempt.attempt else "not asked"
+    label = "not asked"
+    if attempt.attempt:
+        label = f"attempt {attempt.attempt}"
     if attempt.worker != record.worker:
         label += f", {attempt.worker}"
     if attempt.started is not None:
@@ -503,7 +507,9 @@ class TreeLayout(NamedTuple):
         The outermost ones are left out.
         """
         room = self.screen.width // 2
-        return guides[-room:] if len(guides) > room else guides
+        if len(guides) > room:
+            return guides[-room:]
+        return guides
 
 
 def tree_lines(root: Node, layout: TreeLayout) -> list[Line]:
@@ -677,7 +683,9 @@ def _step_lines(node: Node, layout: TreeLayout, position: _Position) -> Iterator
     free = max(0, screen.width - layout.state_width - 1 - sum(len(text) for text, _ in head))
     name = screen.line(node.name)
     label = screen.line(node.label)
-    remark = f"({screen.line(node.remark)})" if node.remark else ""
+    remark = ""
+    if node.remark:
+        remark = f"({screen.line(node.remark)})"
     style = "quiet" if node.state in ("waiting", "skipped") else "plain"
     beside = _beside_name(name, label, remark, style, position.name_width)
     if cells(beside) <= free:
@@ -692,7 +700,9 @@ def _step_lines(node: Node, layout: TreeLayout, position: _Position) -> Iterator
     first = (*head, (name, "worker"), (f"  {remark}", "quiet"))
     yield Row(_with_state(first, node, layout), position.weight)
     rest = position.rest + " " * len(number)
-    weight = position.weight + (2 if node.state in ENDED else 1)
+    weight = position.weight + 1
+    if node.state in ENDED:
+        weight += 1
     yield from _wrapped(below, style, layout, rest, weight)
 
 
@@ -734,7 +744,9 @@ def _remark_line(node: Node, layout: TreeLayout, position: _Position) -> Iterato
         head: Line = ((front, "guide"), (node.label, "planning"))
         yield Row(_with_state(head, node, layout), position.weight)
         return
-    mark = f"{MARKS[node.state] if screen.marks else node.state} "
+    mark = f"{node.state} "
+    if screen.marks:
+        mark = f"{MARKS[node.state]} "
     # What went wrong is told whole while a run goes on, too, if there is room for it.
     has_room = screen.height >= MIN_ROWS_FOR_WHOLE_ERRORS
     first, *others = _wrapped(

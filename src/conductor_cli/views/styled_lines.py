@@ -58,7 +58,9 @@ class LiveLines(Live):
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         """Return what Rich prints for one drawing, after the erasing of wrapped rows."""
-        further = self._measured.further_rows(self.console.width) if self._reflows else 0
+        further = 0
+        if self._reflows:
+            further = self._measured.further_rows(self.console.width)
         drawn = super().process_renderables(renderables)
         return [
             Control(*((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)) * further),

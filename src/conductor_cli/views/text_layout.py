@@ -112,7 +112,10 @@ class Screen:
                 lines[-1] += f" {word}"
                 used += 1 + size
             else:
-                lines += [word] if size <= width else chop_cells(word, width)
+                if size <= width:
+                    lines.append(word)
+                else:
+                    lines += chop_cells(word, width)
                 used = text_cells(lines[-1])
         return lines
 
@@ -199,7 +202,9 @@ def text_cells(text: str) -> int:
     """Return how many cells sanitized text takes."""
     from rich.cells import cell_len  # Rich takes long to load
 
-    return len(text) if text.isascii() else cell_len(text)
+    if text.isascii():
+        return len(text)
+    return cell_len(text)
 
 
 def cells(line: Line) -> int:
@@ -236,7 +241,9 @@ class Printer:
     @property
     def screen(self) -> Screen:
         """The room there is now; a terminal's size may change."""
-        width = min(self._open().size.width, WIDEST) if self._stream.terminal else WIDEST
+        width = WIDEST
+        if self._stream.terminal:
+            width = min(self._open().size.width, WIDEST)
         return Screen(width=width, encoding=self._stream.encoding)
 
     def print(self, lines: Iterable[Line]) -> None:

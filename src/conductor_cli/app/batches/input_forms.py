@@ -343,7 +343,9 @@ def _schema_of(response_format: object) -> dict[str, Any] | None:
     if kind != "json_schema":
         raise kinds
     form = response_format.get("json_schema")
-    schema = form.get("schema") if isinstance(form, dict) else None
+    schema = None
+    if isinstance(form, dict):
+        schema = form.get("schema")
     if not isinstance(schema, dict):
         raise UsageError("response_format.json_schema.schema is missing or no object")
     return schema

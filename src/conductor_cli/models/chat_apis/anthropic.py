@@ -111,11 +111,9 @@ class AnthropicReply:
                     "broken", "the server sent arguments of a tool call that it did not begin"
                 )
             # Tools that the server itself runs have arguments too.
-            return (
-                self._arguments(block, delta.get("partial_json"))
-                if block.kind == "tool_use"
-                else self._frame()
-            )
+            if block.kind == "tool_use":
+                return self._arguments(block, delta.get("partial_json"))
+            return self._frame()
         if block is not None and (name := _TEXTS.get(str(kind))):
             block.add(name, delta.get(name))
             self._check_hidden(delta.get("signature"))
@@ -211,7 +209,9 @@ class _Block:
             return {"type": self.kind}
         fields = {name: "".join(pieces) for name, pieces in self._pieces.items()}
         blank = not fields or (self.kind == "text" and not fields["text"].strip())
-        return None if blank else {"type": self.kind, **fields}
+        if blank:
+            return None
+        return {"type": self.kind, **fields}
 
 
 def _key(event: Frame) -> int | None:
@@ -338,7 +338,9 @@ def _content(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
         return [result]
     if message.get("tool_calls"):
         return list(_calling_turn(message))
-    return _blocks(content) if isinstance(content, list) else content or ""
+    if isinstance(content, list):
+        return _blocks(content)
+    return content or ""
 
 
 def _calling_turn(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -367,7 +369,9 @@ def _calling_turn(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Content as a list of blocks. A block of white space alone would be refused."""
     if isinstance(content, str):
-        return [{"type": "text", "text": content}] if content.strip() else []
+        if content.strip():
+            return [{"type": "text", "text": content}]
+        return []
     blocks = []
     for part in content:
         file = file_of(part)
@@ -407,7 +411,9 @@ def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
             for function in functions
         ]
     }
-    return offered if choice == {"type": "auto"} else offered | {"tool_choice": choice}
+    if choice == {"type": "auto"}:
+        return offered
+    return offered | {"tool_choice": choice}
 
 
 def _mark_cached(turns: Iterable[dict[str, Any]]) -> None:

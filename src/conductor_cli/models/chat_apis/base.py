@@ -53,7 +53,9 @@ class ChatApi:
 
     def headers(self, key: str) -> dict[str, str]:
         """Return what carries the key, and what every request has besides."""
-        return {"authorization": f"Bearer {key}"} if key else {}
+        if key:
+            return {"authorization": f"Bearer {key}"}
+        return {}
 
     def additions(self, body: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - nothing
         """Return what this API is asked for besides what `body` says.
@@ -81,7 +83,9 @@ def file_of(part: Mapping[str, Any]) -> Base64File | None:
     """Return the file of a content part, without the beginning of a data URL; None for a text."""
     inner = part.get("image_url") or part.get("file") or {}
     content = inner.get("url") or inner.get("file_data")
-    return replace(content, prefix="") if isinstance(content, Base64File) else None
+    if isinstance(content, Base64File):
+        return replace(content, prefix="")
+    return None
 
 
 def check_size(messages: object, api: str, most: int) -> None:

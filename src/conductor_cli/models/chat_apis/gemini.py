@@ -112,7 +112,9 @@ class GeminiApi(ChatApi):
         """Thoughts are asked for unless the user wants none; models without them refuse that."""
         is_off = body.get("reasoning_effort") == "none"
         is_off = is_off or table_of(body.get("thinking")).get("type") == "disabled"
-        return {} if is_off else {"include_thoughts": True}
+        if is_off:
+            return {}
+        return {"include_thoughts": True}
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         messages = body["messages"]
@@ -350,7 +352,9 @@ class GeminiReply:
 
     def _error(self, reason: ModelErrorReason, message: str, hint: str = "") -> ModelError:
         """Return an error that says what the reply has cost, as far as Google counted it."""
-        usage = usage_of(usage_as_chat(self._usage)) if self._usage else None
+        usage = None
+        if self._usage:
+            usage = usage_of(usage_as_chat(self._usage))
         return ModelError(reason, message, hint=hint, usage=usage)
 
 
@@ -376,8 +380,12 @@ class _KeptPart:
             return {"functionCall": {}} | signed
         text = {"text": "".join(self.texts)}
         if self.kind == "text":
-            return text | signed if text["text"] or signed else {}
-        return {"thought": True} | text | signed if signed else {}
+            if text["text"] or signed:
+                return text | signed
+            return {}
+        if signed:
+            return {"thought": True} | text | signed
+        return {}
 
 
 def usage_as_chat(usage: Mapping[str, Any]) -> dict[str, Any]:

@@ -186,11 +186,9 @@ class _Translator:
                 self._said.add(index)
                 if isinstance(piece, str):
                     self._texts.setdefault(index, []).append(piece)
-                return (
-                    _delta(refusal=piece)
-                    if kind == "response.refusal.delta"
-                    else _delta(content=piece)
-                )
+                if kind == "response.refusal.delta":
+                    return _delta(refusal=piece)
+                return _delta(content=piece)
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 self._said.add(index)
                 return _delta(content=[{"thinking": piece}])
@@ -201,7 +199,9 @@ class _Translator:
                 )
             case "response.reasoning_summary_part.added":
                 self._summaries += 1
-                return _delta(content=[{"thinking": "\n\n"}]) if self._summaries > 1 else {}
+                if self._summaries > 1:
+                    return _delta(content=[{"thinking": "\n\n"}])
+                return {}
             case "response.output_item.added" | "response.output_item.done":
                 return self._item(index, frame.get("item"), whole=kind.endswith("done"))
             case "error":
@@ -209,7 +209,9 @@ class _Translator:
         if kind in OpenAIResponses.last:
             return self._end(frame.get("response"), kind.removeprefix("response."))
         # An answer that is no stream is the response itself.
-        return self._end(frame) if frame.get("object") == "response" else {}
+        if frame.get("object") == "response":
+            return self._end(frame)
+        return {}
 
     def _item(self, index: str, item: object, *, whole: bool) -> Frame:
         """Return the beginning of a call; of an item that is whole, what has not been said yet."""
@@ -306,4 +308,6 @@ def _delta(**delta: object) -> Frame:
 
 
 def _number(index: str) -> int | None:
-    return int(index) if index.isascii() and index.isdigit() and len(index) < 10 else None
+    if index.isascii() and index.isdigit() and len(index) < 10:
+        return int(index)
+    return None

@@ -88,7 +88,9 @@ def cached_path(repo: str, revision: str, file: str) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
     cached = try_to_load_from_cache(repo, file, cache_dir=cache_directory(), revision=revision)
-    return Path(cached) if isinstance(cached, str) else None
+    if isinstance(cached, str):
+        return Path(cached)
+    return None
 
 
 def is_offline() -> bool:

@@ -87,7 +87,9 @@ class Manifest:
     def repo(self) -> str:
         """The repository on the hub that it comes from; empty for another source."""
         kind, _, source = self.source.partition(":")
-        return source.rpartition("@")[0] if kind == "hub" else ""
+        if kind == "hub":
+            return source.rpartition("@")[0]
+        return ""
 
     @property
     def repo_files(self) -> tuple[str, ...]:

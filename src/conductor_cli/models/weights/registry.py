@@ -88,7 +88,9 @@ class RegistryModel:
             raise ConfigError(f"{self.name} has no parts")
         count = len(self.parts)
         for number, part in enumerate(self.parts, start=1):
-            end = f"-{number:05}-of-{count:05}.gguf" if count > 1 else ".gguf"
+            end = ".gguf"
+            if count > 1:
+                end = f"-{number:05}-of-{count:05}.gguf"
             if not FILE_NAME.fullmatch(part.file):
                 raise ConfigError(f"{part.file!r:.80} is not a relative path of a file")
             if part.size < 0:

@@ -154,7 +154,9 @@ def repair_hint(manifest: Manifest, environ: Mapping[str, str]) -> str:
     Importing the file that it was made from, or else a pull.
     """
     kind, _, source = manifest.source.partition(":")
-    base = f" --base {shlex.quote(manifest.base)}" if manifest.base else ""
+    base = ""
+    if manifest.base:
+        base = f" --base {shlex.quote(manifest.base)}"
     path = shlex.quote(source) if kind == "file" else "FILE"
     command = f"conductor model import {path} --name {manifest.name}{base}"
     if kind == "file" and Path(source).exists():

@@ -124,11 +124,10 @@ def describe_fault(
     if left_out:
         kind = "missing"
     if kind not in _PROBLEMS:
-        return param, fault["msg"], kind if kind in _CODES else "invalid_value"
-    values |= {
-        "input": quoted(value) if isinstance(value, str) else "of another type",
-        "known": ", ".join(model.model_fields),
-    }
+        known_code = kind if kind in _CODES else "invalid_value"
+        return param, fault["msg"], known_code
+    values["input"] = quoted(value) if isinstance(value, str) else "of another type"
+    values["known"] = ", ".join(model.model_fields)
     if "expected_tags" in values:  # one of them is a name of our own, which nobody can send
         values["expected_tags"] = values["expected_tags"].replace(", 'dropped'", "")
     code = {
@@ -136,11 +135,9 @@ def describe_fault(
         "missing": MISSING,
         "union_tag_not_found": MISSING,
     }.get(kind)
-    return (
-        param,
-        _PROBLEMS[kind].format_map(values),
-        code or ("invalid_type" if "_type" in kind else "invalid_value"),
-    )
+    if not code:
+        code = "invalid_type" if "_type" in kind else "invalid_value"
+    return param, _PROBLEMS[kind].format_map(values), code
 
 
 def refused(param: str, message: str, code: str = "invalid_value") -> RequestError:
@@ -210,11 +207,9 @@ class OwnOptions(Body):
     @classmethod
     def _refuse_unknown(cls, value: object) -> object:
         """A misspelt limit would be none."""
-        unknown = (
-            next((name for name in value if name != "max_cost"), None)
-            if isinstance(value, dict)
-            else None
-        )
+        unknown = None
+        if isinstance(value, dict):
+            unknown = next((name for name in value if name != "max_cost"), None)
         if unknown is not None:
             raise fault(
                 f"has no field {quoted(str(unknown))}; it has max_cost", "unknown_parameter"
@@ -238,13 +233,16 @@ class Asking(Body):
 Count = Annotated[int, Field(ge=1, le=2**63 - 1)]
 ToolName = Annotated[str, Field(min_length=1, max_length=128)]
 
+
+def _listed(value: object) -> object:
+    """Return a list of one text for a text by itself."""
+    return [value] if isinstance(value, str) else value
+
+
 StopTexts = Annotated[
     BoundedList[str],
     Field(max_length=16),
-    BeforeValidator(
-        lambda value: [value] if isinstance(value, str) else value,
-        json_schema_input_type=str | list[str],
-    ),
+    BeforeValidator(_listed, json_schema_input_type=str | list[str]),
 ]
 
 
@@ -333,7 +331,9 @@ def unique_texts(texts: Iterable[str] | None) -> tuple[str, ...]:
 
 def as_parts(content: object) -> object:
     """A content as a list: a text is one part of it."""
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return content
 
 
 class AnswerFormat(Body):
@@ -387,7 +387,9 @@ class AnswerFormat(Body):
 def with_system_text(texts: Iterable[str], talk: Iterable[Message]) -> tuple[Message, ...]:
     """A conversation after all system texts, which become one message."""
     system = "\n\n".join(text for text in texts if text)
-    return (*([Message(role="system", content=system)] if system else []), *talk)
+    if not system:
+        return tuple(talk)
+    return (Message(role="system", content=system), *talk)
 
 
 async def require_schema(request: ClientRequest) -> None:
@@ -490,7 +492,9 @@ def uploaded(decode: Callable[[str], bytes], read: Callable[[bytes], Upload]) ->
     """Read a text, or the `url` of an object, as an upload."""
 
     def validate(value: object) -> Upload:
-        text = value.get("url") if isinstance(value, dict) else value
+        text = value
+        if isinstance(value, dict):
+            text = value.get("url")
         if text is None:
             raise fault(KEEPS_NO_FILES, "unsupported_content")
         if not isinstance(text, str):

@@ -81,11 +81,9 @@ class ChatEncoder:
 
     def text(self, text: str) -> bytes:
         self._has_text = True
-        return (
-            b'%b"content":%b%b' % (self._before_text, json_bytes(text), self._after_text)
-            if text
-            else b""
-        )
+        if text:
+            return b'%b"content":%b%b' % (self._before_text, json_bytes(text), self._after_text)
+        return b""
 
     def tool_call(self, call: ToolCall) -> bytes:
         index = self._calls
@@ -108,7 +106,9 @@ class ChatEncoder:
         return data_event(body) + DONE
 
     def whole(self, answer: ServedAnswer) -> dict[str, Any]:
-        content = answer.text or (None if answer.tool_calls else "")
+        content: str | None = answer.text
+        if answer.tool_calls and not answer.text:
+            content = None
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         if answer.reasoning and self._request.effort != "none":
             message["reasoning_content"] = answer.reasoning
@@ -147,7 +147,9 @@ class ChatEncoder:
 
 def finish_of(answer: ServedAnswer) -> str:
     """`finish_reason`."""
-    return "tool_calls" if answer.tool_calls else FINISHES.get(answer.finish, "stop")
+    if answer.tool_calls:
+        return "tool_calls"
+    return FINISHES.get(answer.finish, "stop")
 
 
 # Requests
@@ -275,11 +277,8 @@ def _read_messages(
             case "system" | "developer":
                 system.append("\n".join(taken.texts))
             case "user":
-                talk.append(
-                    taken.message(
-                        "user", prefix=f"{entry.name}: " if are_named and entry.name else ""
-                    )
-                )
+                speaker = f"{entry.name}: " if are_named and entry.name else ""
+                talk.append(taken.message("user", prefix=speaker))
             case "assistant":
                 text = "\n".join(taken.texts) or entry.refusal or ""
                 calls = [

@@ -143,7 +143,9 @@ def custom_tool(name: str, description: str, form: object) -> Tool:
 def input_of(call: ToolCall) -> str:
     """Return the text that a call of a custom tool has as its input."""
     text = _arguments(call).get("input")
-    return text if isinstance(text, str) else call.arguments
+    if isinstance(text, str):
+        return text
+    return call.arguments
 
 
 def custom_arguments(text: str) -> str:

@@ -62,4 +62,6 @@ def _items(conversation: object) -> Sequence[object]:
         return ()
     if isinstance(conversation, str):
         return [{"type": "message", "role": "user", "content": conversation}]
-    return conversation if isinstance(conversation, list) else [conversation]
+    if isinstance(conversation, list):
+        return conversation
+    return [conversation]

@@ -117,7 +117,8 @@ def request_error(
         retry_after = None
     said = one_line(failure.message)[:1000]
     hint = one_line(failure.hint)[:400]
-    code = failure.reason if failure.reason in {"taken_over", "state"} else code
+    if failure.reason in {"taken_over", "state"}:
+        code = failure.reason
     # What its administrator does about it is in the log of the server
     if failure.reason == "state":
         hint = ""
@@ -154,9 +155,8 @@ def error_body(
 
     `tokens` is about how long the request is, for one that is too long.
     """
-    openai, anthropic = _TYPES.get(
-        error.status, _TYPES[400] if error.status < 500 else ("server_error", "api_error")
-    )
+    default = _TYPES[400] if error.status < 500 else ("server_error", "api_error")
+    openai, anthropic = _TYPES.get(error.status, default)
     is_anthropic = path.startswith(MESSAGES_PATH)
     message = error.message
     param = error.param

@@ -92,19 +92,21 @@ class MessagesEncoder:
             [], None, usage | {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
         )
         started = named_event("message_start", {"type": "message_start", "message": message})
-        return started + (self._start("thinking") if self._shows_reasoning else b"")
+        if self._shows_reasoning:
+            started += self._start("thinking")
+        return started
 
     def heartbeat(self) -> bytes:
-        return self._piece(
-            self._open or ("text" if self._answers or not self._shows_reasoning else "thinking"), ""
-        )
+        kind = self._open
+        if not kind:
+            is_thinking = self._shows_reasoning and not self._answers
+            kind = "thinking" if is_thinking else "text"
+        return self._piece(kind, "")
 
     def reasoning(self, text: str) -> bytes:
-        return (
-            self._piece("thinking", text)
-            if text and self._shows_reasoning and not self._answers
-            else b""
-        )
+        if text and self._shows_reasoning and not self._answers:
+            return self._piece("thinking", text)
+        return b""
 
     def text(self, text: str) -> bytes:
         self._answers = self._answers or bool(text)
@@ -183,7 +185,9 @@ class MessagesEncoder:
 
     def _piece(self, kind: Literal["thinking", "text"], text: str) -> bytes:
         """A piece of a block of this kind, which is begun where no such block is open."""
-        opened = b"" if self._open == kind else self._stop() + self._start(kind)
+        opened = b""
+        if self._open != kind:
+            opened = self._stop() + self._start(kind)
         return opened + _block("delta", self._index, delta={"type": f"{kind}_delta", kind: text})
 
     def _stop(self) -> bytes:
@@ -191,7 +195,9 @@ class MessagesEncoder:
             return b""
         index = self._index
         signature = {"type": "signature_delta", "signature": SIGNATURE}
-        signed = _block("delta", index, delta=signature) if self._open == "thinking" else b""
+        signed = b""
+        if self._open == "thinking":
+            signed = _block("delta", index, delta=signature)
         self._open = None
         self._index = index + 1
         return signed + _block("stop", index)
@@ -262,11 +268,9 @@ def _source(decode: Callable[[bytes], Upload]) -> BeforeValidator:
             raise fault(KEEPS_NO_FILES, "unsupported_content")
         if not isinstance(data, str):
             raise fault("must have data as a string", "invalid_type")
-        return (
-            Upload(b"", "text/plain", text=data)
-            if kind == "text"
-            else decode(bytes_of_base64(data))
-        )
+        if kind == "text":
+            return Upload(b"", "text/plain", text=data)
+        return decode(bytes_of_base64(data))
 
     return BeforeValidator(validate, json_schema_input_type=dict[str, Any])
 
@@ -298,9 +302,10 @@ class _DocumentBlock(Part):
 
     def take(self, files: AttachmentCollector) -> Iterator[str | Attachment]:
         yield self.context or ""
-        yield files.keep(
-            self.source, self.title or ("" if self.source.text is None else "document")
-        )
+        title = self.title
+        if not title and self.source.text is not None:
+            title = "document"
+        yield files.keep(self.source, title)
 
 
 class _ReferenceBlock(Part):
@@ -467,11 +472,15 @@ class MessagesApi:
         config = asked.output_config or _OutputConfig()
         thinking = asked.thinking or _Thinking()
         # `output_format` is the older place of a schema.
-        form, where = (
-            (config.format, "output_config.format")
-            if config.format
-            else (asked.output_format, "output_format")
-        )
+        form = asked.output_format
+        where = "output_format"
+        if config.format:
+            form = config.format
+            where = "output_config.format"
+        # `high` is what the API does without it, and what Claude Code sends with each request.
+        effort = ""
+        if isinstance(config.effort, str) and config.effort != "high":
+            effort = config.effort
         tools, hosted = _read_tools(asked)
         kept, choice, needed = _read_choice(asked.tool_choice, tools, hosted)
         return ClientRequest(
@@ -489,10 +498,7 @@ class MessagesApi:
             stop=unique_texts(asked.stop_sequences),
             sampling=read_sampling(asked),
             ignored=ignored_fields(asked, body),
-            # `high` is what the API does without it, and what Claude Code sends with each request.
-            effort=config.effort
-            if isinstance(config.effort, str) and config.effort != "high"
-            else "",
+            effort=effort,
             stream=bool(asked.stream),
             include_usage=True,
             max_cost=asked.max_cost,
@@ -513,7 +519,9 @@ def estimate_length(request: ClientRequest) -> int:
     A token counts as 3.5 characters, which is rather too many tokens for English and too few for
     some other languages.
     """
-    characters = len(str(request.schema)) if request.schema else 0
+    characters = 0
+    if request.schema:
+        characters = len(str(request.schema))
     tokens = 0
     for message in request.messages:
         tokens += 4

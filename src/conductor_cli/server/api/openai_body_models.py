@@ -76,13 +76,17 @@ class _ImagePart(Part):
         yield files.keep(self.image_url)
 
 
+def _bytes_of_file(text: str) -> bytes:
+    """Return the bytes of a file, which comes as a data URL or in base64."""
+    if text[:5].lower() == "data:":
+        return bytes_of_url(text)
+    return bytes_of_base64(text)
+
+
 class _FileObject(Part):
     file_data: Annotated[
         Upload,
-        uploaded(
-            lambda text: (bytes_of_url if text[:5].lower() == "data:" else bytes_of_base64)(text),
-            read_document,
-        ),
+        uploaded(_bytes_of_file, read_document),
         Field(default=None, validate_default=True),
     ]
     filename: str | None = None
@@ -205,6 +209,13 @@ SAMPLING_FIELDS: Final = ("top_p", "top_k", "presence_penalty", "frequency_penal
 """The fields of a request that are sent on to the worker's server, where its API has them."""
 
 
+def _tool_choice(value: object) -> object:
+    """Return a mode by itself as the choice that it is."""
+    if isinstance(value, str):
+        return {"type": "mode", "mode": value}
+    return value
+
+
 class OpenAIAsking(Asking):
     """Fields of both APIs."""
 
@@ -212,10 +223,7 @@ class OpenAIAsking(Asking):
     tool_choice: (
         Annotated[
             ToolChoiceField,
-            BeforeValidator(
-                lambda value: {"type": "mode", "mode": value} if isinstance(value, str) else value,
-                json_schema_input_type=str | dict[str, Any],
-            ),
+            BeforeValidator(_tool_choice, json_schema_input_type=str | dict[str, Any]),
         ]
         | None
     ) = None

@@ -217,7 +217,9 @@ class ResponsesEncoder:
         return self._piece(_REASONING, text)
 
     def text(self, text: str) -> bytes:
-        return self._piece(_MESSAGE, text) if text else b""
+        if text:
+            return self._piece(_MESSAGE, text)
+        return b""
 
     def tool_call(self, call: ToolCall) -> bytes:
         before = self._close() + self._tell_held()
@@ -254,10 +256,8 @@ class ResponsesEncoder:
         ]
 
     def end(self, answer: ServedAnswer) -> bytes:
-        before = (
-            self._close("incomplete" if answer.finish in INCOMPLETE else "completed")
-            + self._tell_held()
-        )
+        status = "incomplete" if answer.finish in INCOMPLETE else "completed"
+        before = self._close(status) + self._tell_held()
         if not any(item["type"] != "reasoning" for item in self._output):
             # Clients wait for an item; an answer may be empty.
             before += self._begin_item(_MESSAGE) + self._close()
@@ -324,16 +324,24 @@ class ResponsesEncoder:
     def _tell_held(self) -> bytes:
         held = self._held
         self._held = ""
-        return self._piece(_REASONING, held) + self._close() if held else b""
+        if held:
+            return self._piece(_REASONING, held) + self._close()
+        return b""
 
     # The response
 
     def _ended(self, answer: ServedAnswer) -> dict[str, Any]:
-        reason = None if answer.tool_calls else INCOMPLETE.get(answer.finish)
-        response = self.response("incomplete" if reason else "completed", self._output)
-        return response | {
-            "completed_at": None if reason else self.created + int(answer.seconds),
-            "incomplete_details": {"reason": reason} if reason else None,
+        reason = None
+        if not answer.tool_calls:
+            reason = INCOMPLETE.get(answer.finish)
+        if reason:
+            response = self.response("incomplete", self._output)
+            response["incomplete_details"] = {"reason": reason}
+        else:
+            response = self.response("completed", self._output)
+            response["completed_at"] = self.created + int(answer.seconds)
+        return {
+            **response,
             "usage": responses_usage(answer.usage),
             "conductor": conductor_object(answer, self._request.ignored),
         }
@@ -456,6 +464,13 @@ class _LeftOutItem(Body):
     ]
 
 
+def _as_items(value: object) -> object:
+    """Return a text by itself as the message that it is."""
+    if isinstance(value, str):
+        return [{"type": "message", "role": "user", "content": value}]
+    return value
+
+
 def _with_type(item: object) -> object:
     """An item without a type is a message.
 
@@ -467,9 +482,9 @@ def _with_type(item: object) -> object:
         )
     if isinstance(item, dict) and item.get("type") == "computer_call_output":
         raise fault("is a screen, and the worker would not see it", "unsupported_content")
-    return (
-        {**item, "type": "message"} if isinstance(item, dict) and item.get("type") is None else item
-    )
+    if isinstance(item, dict) and item.get("type") is None:
+        return {**item, "type": "message"}
+    return item
 
 
 _Item = Annotated[
@@ -491,10 +506,10 @@ def _short_texts(metadata: object) -> object:
         return metadata
     if len(metadata) > 16:
         raise fault("must have at most 16 entries")
-    return {
-        str(name)[:64]: value[:512] if isinstance(value, str) else value
-        for name, value in metadata.items()
-    }
+    shortened = {}
+    for name, value in metadata.items():
+        shortened[str(name)[:64]] = value[:512] if isinstance(value, str) else value
+    return shortened
 
 
 class _Reasoning(Body):
@@ -522,14 +537,7 @@ class ResponsesBody(OpenAIAsking):
     prompt: Annotated[Any, impossible("cannot be served: this server keeps no prompts")] = None
     input: Annotated[
         BoundedList[_Item],
-        BeforeValidator(
-            lambda value: (
-                [{"type": "message", "role": "user", "content": value}]
-                if isinstance(value, str)
-                else value
-            ),
-            json_schema_input_type=str | list[dict[str, Any]],
-        ),
+        BeforeValidator(_as_items, json_schema_input_type=str | list[dict[str, Any]]),
     ]
     instructions: str | None = None
     max_output_tokens: Count | None = None
@@ -638,7 +646,9 @@ def _echo_of(asked: ResponsesBody, body: Mapping[str, Any]) -> dict[str, Any]:
         echo["reasoning"] = {"effort": asked.reasoning.effort, "summary": asked.reasoning.summary}
     if asked.text is not None:
         form = asked.text.format
-        echo["text"] = {"format": {"type": "text"} if form is None else form.echo}
+        echo["text"] = {"format": {"type": "text"}}
+        if form is not None:
+            echo["text"] = {"format": form.echo}
         if asked.text.verbosity is not None:
             echo["text"]["verbosity"] = asked.text.verbosity
     if body.get("tool_choice") is not None:

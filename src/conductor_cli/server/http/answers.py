@@ -79,9 +79,8 @@ class RunAnswer:
         watching = asyncio.create_task(watch())
         delivered = False
         try:
-            delivered = await (
-                self._stream(reader, send) if self.request.stream else self._whole(reader, send)
-            )
+            answer = self._stream if self.request.stream else self._whole
+            delivered = await answer(reader, send)
         finally:
             watching.cancel()
             self.registry.close(reader, delivered=delivered)

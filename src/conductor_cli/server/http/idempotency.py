@@ -67,7 +67,9 @@ def _shortened(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     To write one of megabytes stops all other threads.
     """
     if isinstance(value, str):
-        return value if len(value) < MAX_COMPARED_CHARACTERS else _hash(value)
+        if len(value) < MAX_COMPARED_CHARACTERS:
+            return value
+        return _hash(value)
     if isinstance(value, dict):
         return {name: _shortened(item) for name, item in value.items()}
     if isinstance(value, list):

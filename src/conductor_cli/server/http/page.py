@@ -649,7 +649,9 @@ class _Page:
         """
         run = await self._in_thread(lambda: self._run_of(request))
         last = request.headers.get("last-event-id", "").removeprefix(f"{run}:")
-        after = int(last) if last.isascii() and last.isdecimal() else 0
+        after = 0
+        if last.isascii() and last.isdecimal():
+            after = int(last)
         return self._stream(request, event_stream(self._store().follow(run), run, after))
 
     async def follow_frames(self, request: Request) -> Response:
@@ -783,7 +785,9 @@ class _Page:
         client = principal_of(request.scope)
         name = str(request.path_params["run"])
         run = name
-        first = first_event(store, name) if _ID.fullmatch(name) else None
+        first = None
+        if _ID.fullmatch(name):
+            first = first_event(store, name)
         if first is None:
             # Neither a number nor the beginning of an id says anything about the runs of others.
             own_runs = None

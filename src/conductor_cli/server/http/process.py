@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,7 +48,8 @@ def listen_at(host: str, port: int | None, *, shares_port: bool = False) -> sock
     Raises `UsageError`.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for tried in (PORT, 0) if port is None else (port,):
+    ports = (PORT, 0) if port is None else (port,)
+    for tried in ports:
         opened = socket.socket(family, socket.SOCK_STREAM)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shares_port:
@@ -61,10 +62,7 @@ def listen_at(host: str, port: int | None, *, shares_port: bool = False) -> sock
             problem = error
             continue
         return opened
-    message = (
-        f"the server cannot listen at {host}:{PORT if port is None else port}: "
-        f"{problem.strerror or problem}"
-    )
+    message = f"the server cannot listen at {host}:{ports[0]}: {problem.strerror or problem}"
     hint = "choose another port: --port N, or --port 0 for a free one"
     raise UsageError(message, hint=hint)
 
@@ -219,7 +217,8 @@ def access_rules(settings: Settings, host: str, key: ClientKey | None = None) ->
     Without keys it is open to the programs of this machine, and to no other machine.
     """
     stored = ClientKeys(settings.paths.config)
-    is_private = is_loopback_host(f"[{host}]" if ":" in host else host)
+    url_host = f"[{host}]" if ":" in host else host
+    is_private = is_loopback_host(url_host)
     if not (is_private or key or stored.all()):
         message = (
             f"other machines can reach {host}, and the server has no keys, so everybody "
@@ -227,8 +226,15 @@ def access_rules(settings: Settings, host: str, key: ClientKey | None = None) ->
         )
         hint = "add a key first: conductor serve keys add NAME"
         raise ConfigError(message, hint=hint)
+
+    def valid_keys() -> Sequence[ClientKey]:
+        """Return the keys that let a client in now: stored ones may come and go."""
+        if key is None:
+            return stored.all()
+        return (key, *stored.all())
+
     return AccessRules(
-        keys=stored.all if key is None else lambda: (key, *stored.all()),
+        keys=valid_keys,
         needs_key=not is_private,
         origins=settings["serve.origins"],
     )

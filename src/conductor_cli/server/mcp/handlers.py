@@ -436,11 +436,9 @@ def plan_result(run: Run, limits: Limits) -> CallToolResult:
         )
     (low, high) = estimate.tokens
     (least, most) = estimate.cost
-    unpriced = (
-        f", and {format_count(estimate.unpriced, 'call')} without a known price"
-        if estimate.unpriced
-        else ""
-    )
+    unpriced = ""
+    if estimate.unpriced:
+        unpriced = f", and {format_count(estimate.unpriced, 'call')} without a known price"
     cost = f"{format_money(least)} to {format_money(most)}{unpriced}"
     lines += [
         f"Estimate: {format_count(estimate.calls, 'call')}, {low:,} to {high:,} tokens, {cost}.",

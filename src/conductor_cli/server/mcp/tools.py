@@ -257,13 +257,13 @@ def tool_schema(model: type[BaseModel]) -> dict[str, Any]:
         if value.get("default", 0) is None:
             unwanted.add("default")
         # The name of a property may be that of a keyword.
-        return {
-            name: {key: tidy(item) for key, item in part.items()}
-            if name == "properties"
-            else tidy(part)
-            for name, part in value.items()
-            if name not in unwanted
-        }
+        tidied = {}
+        for name, part in value.items():
+            if name == "properties":
+                tidied[name] = {key: tidy(item) for key, item in part.items()}
+            elif name not in unwanted:
+                tidied[name] = tidy(part)
+        return tidied
 
     tidied: dict[str, Any] = tidy(schema)
     return tidied
@@ -361,7 +361,9 @@ def narrowed(
     for setting, value in [*(planned.limits if planned else {}).items(), *limits.items()]:
         if value is None:
             continue
-        name = named.get(setting, setting) if setting in limits else setting
+        name = setting
+        if setting in limits:
+            name = named.get(setting, setting)
         new = _checked(setting, name, Decimal(str(value)) if setting == "limits.cost" else value)
         most = values[setting]
         if setting == "limits.review":

@@ -254,7 +254,9 @@ class FollowedRuns:
         resolved = list[Any]()
         outputs = dict[str, list[dict[str, Any]]]()
         for item in body["input"]:
-            reference = _ITEM_ID.fullmatch(str(item.get("id"))) if _is_reference(item) else None
+            reference = None
+            if _is_reference(item):
+                reference = _ITEM_ID.fullmatch(str(item.get("id")))
             if reference is None:
                 resolved.append(item)
                 continue
@@ -334,7 +336,9 @@ def show_events(served: ServedRun, trace: Trace, events: Sequence[ev.Event]) -> 
 
 
 def _unknown(run: str) -> RequestError:
-    shown = run[:80] if run.isascii() and run.isprintable() else "?"
+    shown = "?"
+    if run.isascii() and run.isprintable():
+        shown = run[:80]
     return RequestError(
         404, "response_not_found", f"there is no response with the id {RESPONSE}{shown}"
     )
@@ -361,6 +365,5 @@ def response_object(served: ServedRun, status: str = "") -> dict[str, Any]:
     if ended is None:
         return encoder.response("in_progress" if served.began.is_set() else "queued")
     error = {"code": "server_error", "message": ended.message}
-    return encoder.response("cancelled" if ended.code == "cancelled" else "failed") | {
-        "error": error
-    }
+    state = "cancelled" if ended.code == "cancelled" else "failed"
+    return encoder.response(state) | {"error": error}

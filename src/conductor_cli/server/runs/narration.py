@@ -57,7 +57,9 @@ def outcome_of(
     `sign` gives its calls with the ids that a client sees.
     """
     last = who_answers(trace)
-    refusal = refusal_in(trace.error) if trace.state == "failed" else ""
+    refusal = ""
+    if trace.state == "failed":
+        refusal = refusal_in(trace.error)
     # Clients try again after an error; an end for the reason `length` they take for a limit that
     # their user should raise. So an answer that is the beginning of one whose worker failed is an
     # error.
@@ -73,7 +75,9 @@ def outcome_of(
         for record in trace.steps:
             attempts += [attempt.error for attempt in record.failed]
         return request_error(error, trace.run, attempts)
-    reason = trace.error.reason if trace.error is not None and not refusal else ""
+    reason = ""
+    if trace.error is not None and not refusal:
+        reason = trace.error.reason
     if trace.error is not None and reason in SCHEMA_BROKEN:
         return RequestError(502, "invalid_answer", f"{trace.error.message} [run {trace.run}]")
     if trace.error is not None and reason == "answer_not_checked":
@@ -119,7 +123,9 @@ def refusal_in(error: Failure | None) -> str:
     It is a sentence. For a client, a model that declines has answered: an error would end an
     evaluation, or be tried again.
     """
-    return error.message if error is not None and error.reason == "declined" else ""
+    if error is not None and error.reason == "declined":
+        return error.message
+    return ""
 
 
 def served_usage(trace: Trace) -> ServedUsage:
@@ -297,7 +303,9 @@ def _place_of(event: ev.Event) -> tuple[Path, ev.Event]:
     while isinstance(event, ev.NestedEvent):
         path = (*path, event.step)
         event = event.event
-    step = event.step if isinstance(event, ev.StepDelta | ev.ToolCalled | ev.StepStarted) else 0
+    step = 0
+    if isinstance(event, ev.StepDelta | ev.ToolCalled | ev.StepStarted):
+        step = event.step
     return (*path, step), event
 
 

@@ -408,7 +408,9 @@ def _client_settings(
     keys_pool = key.pool if key is not None else ""
     if keys_pool:
         settings = starter.settings()
-        servers_pool = settings["conductor.pool"] if "conductor.pool" in settings.given else ""
+        servers_pool = ""
+        if "conductor.pool" in settings.given:
+            servers_pool = settings["conductor.pool"]
         is_foreign = pool not in ("", keys_pool) or servers_pool not in ("", keys_pool)
         if is_foreign:
             message = f"this key may only use the pool {keys_pool}"
@@ -544,6 +546,8 @@ def lowered(settings: Settings, limits: Mapping[str, Any], origin: str) -> Setti
     origins = dict(settings.origins)
     for name, value in limits.items():
         item = find_setting(name)
-        exact = Decimal(str(value)) if item.type == "money" else value
+        exact = value
+        if item.type == "money":
+            exact = Decimal(str(value))
         narrow(values, origins, item, item.check(exact), origin)
     return replace(settings, values=values, origins=origins)

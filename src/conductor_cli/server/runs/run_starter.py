@@ -110,7 +110,9 @@ class RunStarter:
     def settings(self, more: Mapping[str, Any] | None = None) -> Settings:
         """The settings as they are now. Raises `ConfigError`."""
         settings = self._settings.load({**self.options.flags, **(more or {})})
-        return replace(settings, rehearsal=True) if self.options.rehearsal else settings
+        if self.options.rehearsal:
+            return replace(settings, rehearsal=True)
+        return settings
 
     def store_of(self, settings: Settings) -> Traces | None:
         """Return where a run is stored; None where it is not.
