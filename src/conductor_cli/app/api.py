@@ -207,10 +207,9 @@ class AsyncConductor:
 
     def __init__(self, **options: Unpack[OpenOptions]) -> None:
         """Read the settings. Raises `ConfigError` or `PolicyError`."""
-        flags = {
-            name: find_setting(name).check(value)
-            for name, value in options.get("settings", {}).items()
-        }
+        flags = {}
+        for name, value in options.get("settings", {}).items():
+            flags[name] = find_setting(name).check(value)
         settings = _load_settings(options.get("config"), flags)
         self.settings = replace(settings, rehearsal=_is_demo(options))
         self._approve = options.get("approve")

@@ -326,10 +326,9 @@ def make_report(settings: Settings, checks: Sequence[CheckResult]) -> dict[str, 
         KNOWN_SECRETS.add(
             settings.environ.get(str(item.worker.options.get("key_env") or ""), "").strip()
         )
-    workers = [
-        {**dump(item.worker.public()), "enabled": item.enabled, "from": item.source}
-        for item in settings.workers
-    ]
+    workers = []
+    for item in settings.workers:
+        workers.append({**dump(item.worker.public()), "enabled": item.enabled, "from": item.source})
     report = {
         "ok": not any(check.code for check in checks),
         "checks": [check.to_json() for check in checks],

@@ -69,11 +69,11 @@ def open_key_store(settings: Settings) -> KeyStore:
 
 def providers_with_stored_key(store: KeyStore) -> tuple[str, ...]:
     """The providers with a key that is stored for their own address."""
-    return tuple(
-        name
-        for name, preset in PRESETS.items()
-        if preset.base_url and store.entry(name, preset.base_url)
-    )
+    names = []
+    for name, preset in PRESETS.items():
+        if preset.base_url and store.entry(name, preset.base_url):
+            names.append(name)
+    return tuple(names)
 
 
 SERVICE_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -115,9 +115,10 @@ def find_keys(settings: Settings, store: KeyStore) -> list[FoundKey]:
 
     Raises `ConfigError`.
     """
-    enabled = [
-        item.worker for item in settings.workers if item.enabled and item.worker.kind in PRESETS
-    ]
+    enabled = []
+    for item in settings.workers:
+        if item.enabled and item.worker.kind in PRESETS:
+            enabled.append(item.worker)
     keys = _keys_of_variables(settings.environ)
     for worker in enabled:
         key = _own_key(worker, settings.environ)

@@ -181,15 +181,15 @@ def model_to_pull(name: str | None, settings: Settings) -> RegistryModel:
 def describe_model(manifest: Manifest, settings: Settings) -> dict[str, Any]:
     """A stored model for `--json`: as in the list, with its files."""
     row = next(row for row in list_model_rows(settings) if row.name == manifest.name)
-    files = [
-        {
+    files = []
+    for file in manifest.files:
+        file_facts = {
             "path": str(file.path),
             "size": file.size,
             "sha256": file.sha256,
             "downloaded": file.downloaded,
         }
-        for file in manifest.files
-    ]
+        files.append(file_facts)
     return {**row.data(), "files": files}
 
 

@@ -145,10 +145,9 @@ def models_of(orchestra: Orchestra) -> str:
     no part of it: each machine may have measured its own.
     """
     team = orchestra.team
-    workers = [
-        (worker.name, worker.kind, worker.model_name, worker.options, worker.tools)
-        for worker in team.pool.public()
-    ]
+    workers = []
+    for worker in team.pool.public():
+        workers.append((worker.name, worker.kind, worker.model_name, worker.options, worker.tools))
     planner = (team.name, team.profile.name, team.mode, orchestra.seed)
     values = dump((workers, planner, orchestra.limits, team.pool_policy.policy))
     text = json.dumps(values, sort_keys=True, default=str)

@@ -139,7 +139,7 @@ def held_out_cases(count: int, seed: int) -> tuple[Case, ...]:
             f"--n {count}: the demo has {len(lines):,} questions", hint="ask for fewer"
         )
     start = seed * count % len(lines)
-    return tuple(
-        parse_case(line.decode(), "held_out.jsonl.xz")
-        for line in (lines + lines)[start : start + count]
-    )
+    cases = []
+    for line in (lines + lines)[start : start + count]:
+        cases.append(parse_case(line.decode(), "held_out.jsonl.xz"))
+    return tuple(cases)

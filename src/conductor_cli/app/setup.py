@@ -456,9 +456,10 @@ def hosted_planner(findings: Findings, settings: Settings) -> Worker | None:
     """
     kinds = dict.fromkeys(key.provider for key in findings.keys if key.provider in PRESETS)
     planners = [Worker(name="conductor", kind=kind, model=PRESETS[kind].planner) for kind in kinds]
-    allowed = [
-        planner for planner in planners if planner.model and not policy_objection(settings, planner)
-    ]
+    allowed = []
+    for planner in planners:
+        if planner.model and not policy_objection(settings, planner):
+            allowed.append(planner)
     priced = [planner for planner in with_prices(allowed)[0] if planner.price is not None]
     return min(priced, key=_token_price, default=None)
 
@@ -478,9 +479,10 @@ def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | Non
     """
     fitting = _fitting_models(findings, settings)
     default = load_registry(settings.environ)[0].name
-    allowed = [
-        model for model in fitting if model.name == default or model.licence in FREE_LICENCES
-    ]
+    allowed = []
+    for model in fitting:
+        if model.name == default or model.licence in FREE_LICENCES:
+            allowed.append(model)
     small = [model for model in allowed if model.size <= SMALL_BYTES]
     choice = allowed
     if small and _has_few_cores(findings):
@@ -535,11 +537,10 @@ def _describe_size(model: RegistryModel, findings: Findings, settings: Settings)
             f"{cores}; likely to plan worse than {larger}, which was not measured: "
             f"conductor setup --model {larger}"
         )
-    small = [
-        _describe_small(other)
-        for other in _fitting_models(findings, settings)
-        if other.size <= SMALL_BYTES
-    ]
+    small = []
+    for other in _fitting_models(findings, settings):
+        if other.size <= SMALL_BYTES:
+            small.append(_describe_small(other))
     if not small:
         return ""
     how = "faster, and likely to plan worse, which was not measured"

@@ -403,14 +403,12 @@ def _parts_of(message: Message) -> list[dict[str, str]]:
     parts = []
     if message.content:
         parts.append({"type": "text", "content": message.content})
-    parts += [
-        {"type": "file", "name": file.name, "mime_type": file.media_type}
-        for file in message.attachments
-    ]
-    parts += [
-        {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
-        for call in message.tool_calls
-    ]
+    for file in message.attachments:
+        parts.append({"type": "file", "name": file.name, "mime_type": file.media_type})
+    for call in message.tool_calls:
+        parts.append(
+            {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
+        )
     return parts
 
 

@@ -328,11 +328,10 @@ def stored_flow(store: Traces, run: str, step: int | None) -> list[Disclosure]:
 
     Raises `UsageError` for a step without a call.
     """
-    sent = [
-        call
-        for call in disclosures_of(store.events(run), recipient_of)
-        if step in (None, call.step[0])
-    ]
+    sent = []
+    for call in disclosures_of(store.events(run), recipient_of):
+        if step in (None, call.step[0]):
+            sent.append(call)
     if step is not None and not sent:
         raise UsageError(
             f"step {step} of run {run} called no model", hint="omit --step to see all steps"

@@ -268,15 +268,14 @@ class Training:
             require_math_verify()
         if "sandbox" in needs:
             use_interpreter(require_sandbox(self._settings["eval.python"]))
-        identities = {
-            worker.name: [
+        identities = {}
+        for worker in pool:
+            identities[worker.name] = [
                 model_identity(worker),
                 worker.about,
                 dict(worker.card.strengths),
                 worker.card.words,
             ]
-            for worker in pool
-        }
         reward_digest = ""
         if self._reward is not None:
             reward_digest = self._reward.digest

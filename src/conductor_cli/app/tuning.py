@@ -149,16 +149,14 @@ def halve(outcomes: Sequence[CaseOutcome], cases: Sequence[Case], seed: int) -> 
 
     Raises `UsageError` where there are too few cases that every worker was judged on.
     """
-    judged = {
-        (outcome.system, outcome.case): outcome
-        for outcome in outcomes
-        if outcome.verdict != "failed"
-    }
-    alone = [
-        system
-        for system in dict.fromkeys(outcome.system for outcome in outcomes)
-        if system.startswith(ALONE)
-    ]
+    judged = {}
+    for outcome in outcomes:
+        if outcome.verdict != "failed":
+            judged[(outcome.system, outcome.case)] = outcome
+    alone = []
+    for system in dict.fromkeys(outcome.system for outcome in outcomes):
+        if system.startswith(ALONE):
+            alone.append(system)
     whole = [case for case in cases if all((system, case.id) in judged for system in alone)]
     if len(whole) < MIN_CASES or len(alone) < 2:
         message = (
@@ -611,11 +609,10 @@ class _GuideSearch:
         async with aclosing(running):
             async for _ in running:
                 pass
-        outcomes = {
-            outcome.case: outcome
-            for outcome in self.stored.outcomes()
-            if outcome.system == system.name
-        }
+        outcomes = {}
+        for outcome in self.stored.outcomes():
+            if outcome.system == system.name:
+                outcomes[outcome.case] = outcome
         return [outcomes[case.id] for case in cases if case.id in outcomes]
 
     def _wait(self, system: System, cases: Sequence[Case]) -> list[CaseOutcome]:

@@ -115,10 +115,9 @@ def _is_hidden(run: Element) -> bool:
 def _lines(part: Element, left_out: dict[str, int]) -> list[str]:
     """Return the texts of the paragraphs of a header or a footer."""
     _flatten(part, left_out)
-    lines = [
-        "".join(text.text or "" for text in paragraph.iter(f"{_W}t"))
-        for paragraph in part.iter(f"{_W}p")
-    ]
+    lines = []
+    for paragraph in part.iter(f"{_W}p"):
+        lines.append("".join(text.text or "" for text in paragraph.iter(f"{_W}t")))
     return [line.strip() for line in lines if line.strip()]
 
 

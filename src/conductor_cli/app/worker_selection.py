@@ -135,15 +135,13 @@ def keep_policy_of(settings: Settings, earlier: Trace) -> tuple[Settings, tuple[
     """
     values = dict(settings.values)
     origins = dict(settings.origins)
-    rules = {
-        find_setting(f"policy.{rule.name}"): getattr(earlier.policy, rule.name)
-        for rule in fields(Policy)
-    }
-    changed = [
-        rule.name
-        for rule, old in rules.items()
-        if narrow(values, origins, rule, old, f"run {earlier.run}")
-    ]
+    rules = {}
+    for field in fields(Policy):
+        rules[find_setting(f"policy.{field.name}")] = getattr(earlier.policy, field.name)
+    changed = []
+    for rule, old in rules.items():
+        if narrow(values, origins, rule, old, f"run {earlier.run}"):
+            changed.append(rule.name)
     return replace(settings, values=values, origins=origins), tuple(changed)
 
 
@@ -341,12 +339,15 @@ def discovered_workers(
         workers = workers_with_keys(environ, stored)
     else:
         workers = asyncio.run(discover(environ, stored))
-    return tuple(
-        ConfiguredWorker(
-            worker=settings.cards.apply_to(worker), enabled=True, source="found on this machine"
+    configured = []
+    for worker in workers:
+        configured_worker = ConfiguredWorker(
+            worker=settings.cards.apply_to(worker),
+            enabled=True,
+            source="found on this machine",
         )
-        for worker in workers
-    )
+        configured.append(configured_worker)
+    return tuple(configured)
 
 
 def without_pool(settings: Settings) -> Settings:

@@ -157,11 +157,10 @@ def open_tools(
     allowed = _allowed_tools(settings)
     if not wanted:
         return None
-    servers = {
-        item.name: server_of(item, settings, allowed.get(item.name, ()))
-        for item in settings.tool_servers
-        if item.name in wanted
-    }
+    servers = {}
+    for item in settings.tool_servers:
+        if item.name in wanted:
+            servers[item.name] = server_of(item, settings, allowed.get(item.name, ()))
 
     web = None
     if WEB_TOOLS in wanted:
@@ -322,8 +321,9 @@ class ToolsRow:
 
 def list_tool_servers(settings: Settings) -> list[ToolsRow]:
     """The servers of the settings."""
-    return [
-        ToolsRow(
+    rows = []
+    for item in all_tool_servers(settings):
+        row = ToolsRow(
             configured=item,
             recipient=server_for_policy(item).recipient,
             objection=settings.policy.denial_reason(server_for_policy(item).recipient_facts),
@@ -333,8 +333,8 @@ def list_tool_servers(settings: Settings) -> list[ToolsRow]:
                 if item.name in listed.worker.tools
             ),
         )
-        for item in all_tool_servers(settings)
-    ]
+        rows.append(row)
+    return rows
 
 
 def find_tool_server(settings: Settings, name: str) -> ConfiguredTools:
@@ -469,15 +469,15 @@ async def _try(
         problem = error.message
     else:
         try:
-            offered = [
-                {
+            offered = []
+            for tool in await box.offered([item.name]):
+                tool_facts = {
                     "name": tool.own_name,
                     "read_only": tool.read_only,
                     "allowed": tool.allowed,
                     "description": tool.tool.description,
                 }
-                for tool in await box.offered([item.name])
-            ]
+                offered.append(tool_facts)
             notices = box.take_notices()
             problem = box.problem_with(item.name)
         finally:

@@ -99,8 +99,9 @@ def worker_rows(settings: Settings) -> list[WorkerRow]:
             return load_prices().about
         return UNKNOWN_PRICE
 
-    return [
-        WorkerRow(
+    rows = []
+    for item, worker in zip(configured, known, strict=True):
+        row = WorkerRow(
             configured=item,
             key=key_state(item.worker, settings.environ, store),
             objection=policy_objection(settings, item.worker),
@@ -109,8 +110,8 @@ def worker_rows(settings: Settings) -> list[WorkerRow]:
             price_source=source_of(item.worker, worker.price),
             accepts=worker.accepts or (),
         )
-        for item, worker in zip(configured, known, strict=True)
-    ]
+        rows.append(row)
+    return rows
 
 
 def describe_price(price: Price) -> str:
@@ -129,11 +130,10 @@ def list_offered_models(settings: Settings, place: str) -> list[ListedModel]:
     Raises `UsageError` for another name, `PolicyError`, `KeyMissing`, or `ModelError` where nothing
     is listed.
     """
-    named = [
-        item.worker
-        for item in settings.workers
-        if place in (item.worker.name, base_url_of(item.worker))
-    ]
+    named = []
+    for item in settings.workers:
+        if place in (item.worker.name, base_url_of(item.worker)):
+            named.append(item.worker)
     if named:
         worker = named[0]
     elif place.startswith(("http://", "https://")):

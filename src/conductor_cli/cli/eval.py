@@ -406,10 +406,9 @@ _EVALUATION_COLUMNS: Final = (
 
 def _print_list(settings: Settings, *, json: bool) -> None:
     """Print the published suites, and all stored evaluations that can be read."""
-    stored = [
-        (evaluation.id, evaluation.spec, len(evaluation.outcomes()))
-        for evaluation in evaluations.stored_evaluations(settings)
-    ]
+    stored = []
+    for evaluation in evaluations.stored_evaluations(settings):
+        stored.append((evaluation.id, evaluation.spec, len(evaluation.outcomes())))
     if json:
         listed = [{"id": name, **spec.json(), "outcomes": done} for name, spec, done in stored]
         out.print_json(

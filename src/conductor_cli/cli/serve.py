@@ -97,16 +97,16 @@ def list_client_keys_command(json: opt.Json = False) -> None:
         print_json([key.data() for key in keys])
     elif keys:
         now = datetime.now(UTC)
-        rows = [
-            [
+        rows = []
+        for key in keys:
+            row = [
                 key.name,
                 format_time(key.since, now),
                 _money(key.max_cost_day),
                 _money(key.max_cost),
                 key.pool or UNKNOWN,
             ]
-            for key in keys
-        ]
+            rows.append(row)
         columns = (
             Column("NAME", shrink=14),
             Column("ADDED", drop=1),

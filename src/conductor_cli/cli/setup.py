@@ -54,10 +54,9 @@ def setup_command(
     """Set up what is missing: keys, workers, limits, the planner. Can be run again at any time."""
     interview = Interview(context, model or "", yes=yes, asks=not (yes or json) and can_ask())
     if json:
-        proposal = [
-            step.data()
-            for step in setup.propose_steps(interview.findings, interview.settings, model or "")
-        ]
+        proposal = []
+        for step in setup.propose_steps(interview.findings, interview.settings, model or ""):
+            proposal.append(step.data())
         # The commands that do the steps print their results, and standard output must be JSON
         # alone.
         if yes:
@@ -220,11 +219,10 @@ class Interview:
         `--yes` is no such consent. The command says what it costs, and asks again, before it
         begins.
         """
-        unmeasured = [
-            item.worker.name
-            for item in self.settings.workers
-            if item.enabled and self.settings.cards.of(item.worker) is None
-        ]
+        unmeasured = []
+        for item in self.settings.workers:
+            if item.enabled and self.settings.cards.of(item.worker) is None:
+                unmeasured.append(item.worker.name)
         if not unmeasured:
             return
         command = ["workers", "calibrate"]

@@ -156,10 +156,9 @@ async def _workers(chat: ChatSession, rest: str) -> None:
     elif names:
         await chat.change({}, names)
     orchestra = await chat.open()
-    rows = [
-        [worker.name, recipient_of(worker), worker.about or worker.model_name]
-        for worker in orchestra.team.pool
-    ]
+    rows = []
+    for worker in orchestra.team.pool:
+        rows.append([worker.name, recipient_of(worker), worker.about or worker.model_name])
     out.print_table(
         (Column("WORKER", shrink=12), Column("READ BY", shrink=12, drop=1), "ABOUT"), rows
     )
@@ -238,15 +237,14 @@ def _rating(verdict: Verdict) -> Callable[[ChatSession, str], Awaitable[None]]:
 
 
 async def _cost(chat: ChatSession, _: str) -> None:
-    rows = [
-        (str(number), run.usage, question_line(run))
-        for number, run in enumerate(chat.runs, start=1)
-    ]
+    rows = []
+    for number, run in enumerate(chat.runs, start=1):
+        rows.append((str(number), run.usage, question_line(run)))
     rows.append(("all", chat.spent(), ""))
-    cells = [
-        [run, f"{usage.calls:,}", f"{usage.tokens:,}", format_cost(usage), shorten_line(text, 60)]
-        for run, usage, text in rows
-    ]
+    cells = []
+    for label, usage, question in rows:
+        counts = (f"{usage.calls:,}", f"{usage.tokens:,}")
+        cells.append([label, *counts, format_cost(usage), shorten_line(question, 60)])
     columns = (
         Column("RUN"),
         Column("CALLS", drop=2),
@@ -337,7 +335,10 @@ async def _attach(chat: ChatSession, rest: str) -> None:
 
 
 async def _detach(chat: ChatSession, rest: str) -> None:
-    kept = [file for file in chat.files if rest and file.name != rest]
+    kept = []
+    for file in chat.files:
+        if rest and file.name != rest:
+            kept.append(file)
     if len(kept) == len(chat.files):
         message = "no file is attached"
         if rest:

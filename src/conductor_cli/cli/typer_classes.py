@@ -277,11 +277,10 @@ def check_given(command: Any, context: Any, words: Sequence[str]) -> None:  # no
     reader = copy(command)
     reader.params = [_with_every_value(parameter) for parameter in command.params]
     values, _, _ = reader.make_parser(context).parse_args([*words])
-    given = [
-        parameter
-        for parameter in command.params
-        if parameter.param_type_name == "option" and parameter.name in values
-    ]
+    given = []
+    for parameter in command.params:
+        if parameter.param_type_name == "option" and parameter.name in values:
+            given.append(parameter)
     refuse_contradictions(given, values)
     path = context.command_path
     used = [path]

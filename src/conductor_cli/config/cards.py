@@ -97,7 +97,10 @@ class Cards:
         if not self.measured:
             return None
         key = worker_key(worker)
-        cards = [item for item in self.measured if item.key == key and hash in ("", item.hash)]
+        cards = []
+        for item in self.measured:
+            if item.key == key and hash in ("", item.hash):
+                cards.append(item)
         if not cards:
             return None
         return cards[-1]
@@ -122,11 +125,10 @@ def worker_key(worker: Worker) -> str:
 
     Headers may choose a deployment, and may be keys, so they count by a hash of their own.
     """
-    options = {
-        name: value
-        for name, value in worker.options.items()
-        if name not in WITHOUT_EFFECT and value is not None
-    }
+    options = {}
+    for name, value in worker.options.items():
+        if name not in WITHOUT_EFFECT and value is not None:
+            options[name] = value
     if options.get("headers"):
         options["headers"] = _hash(options["headers"])
     # The model that a worker without one gets may be another in the next version.

@@ -321,11 +321,10 @@ def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source)
                 continue
             if name not in SETTINGS_BY_NAME:
                 prefix = f"{section}."
-                keys = [
-                    setting.removeprefix(prefix)
-                    for setting in SETTINGS_BY_NAME
-                    if setting.startswith(prefix)
-                ]
+                keys = []
+                for setting in SETTINGS_BY_NAME:
+                    if setting.startswith(prefix):
+                        keys.append(setting.removeprefix(prefix))
                 raise ConfigError(
                     f"{where}: [{section}] has no key {key!r}", hint=suggest(key, keys)
                 )

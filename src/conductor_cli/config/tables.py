@@ -422,11 +422,11 @@ VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")  # a variable in the
 
 def plain_secrets(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers whose value is a secret, and not a variable that holds one."""
-    return {
-        name: text
-        for name, text in headers.items()
-        if not VARIABLE.search(text) and secrets_in({name: text})
-    }
+    secret_headers = {}
+    for name, text in headers.items():
+        if not VARIABLE.search(text) and secrets_in({name: text}):
+            secret_headers[name] = text
+    return secret_headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,10 +133,10 @@ def join_tool_calls(deltas: Iterable[ToolCallDelta]) -> tuple[ToolCall, ...]:
     calls: dict[int, tuple[ToolCallDelta, list[str]]] = {}
     for delta in deltas:
         calls.setdefault(delta.index, (delta, []))[1].append(delta.arguments)
-    return tuple(
-        ToolCall(id=first.id, name=first.name, arguments="".join(arguments))
-        for first, arguments in calls.values()
-    )
+    collected = []
+    for first, arguments in calls.values():
+        collected.append(ToolCall(id=first.id, name=first.name, arguments="".join(arguments)))
+    return tuple(collected)
 
 
 # Whether a model may call tools, may not, or must call at least one

@@ -64,12 +64,13 @@ class DataPolicy:
 
     @cached_property
     def allowed(self) -> tuple[str, ...]:
-        return tuple(
-            name
-            for name in self._workers
-            if not self.pool_policy.denial_reason(name)
-            and (not self._needs_files or self._may_see_files(name))
-        )
+        allowed = []
+        for name in self._workers:
+            if not self.pool_policy.denial_reason(name) and (
+                not self._needs_files or self._may_see_files(name)
+            ):
+                allowed.append(name)
+        return tuple(allowed)
 
     @cached_property
     def excluded(self) -> frozenset[str]:

@@ -83,7 +83,10 @@ def planning_disclosure(question: Question, recipient: str) -> Disclosure:
 
 def _names_of(question: Question) -> tuple[str, ...]:
     attached = {f"file {file.name}" for file in question.files if file.attachment is not None}
-    names = [name for name, text in _texts_of(question) if text or name in attached]
+    names = []
+    for name, text in _texts_of(question):
+        if text or name in attached:
+            names.append(name)
     return tuple(dict.fromkeys(names))
 
 

@@ -205,7 +205,10 @@ class FileTools:
         plain = _plain(path)
         if plain in self._files:
             return self._files[plain]
-        ends = [name for name in self._files if plain and name.endswith(f"/{plain}")]
+        ends = []
+        for name in self._files:
+            if plain and name.endswith(f"/{plain}"):
+                ends.append(name)
         if len(ends) == 1:
             return self._files[ends[0]]
         if ends:
@@ -232,10 +235,9 @@ def describe_matches(search: Search, lines_by_file: Mapping[int, Sequence[int]])
         lines = lines_of(file)
         shown += [f"{file.name}:{number}: {_cut(lines[number - 1].strip())}" for number in numbers]
     if total > len(shown):
-        counts = [
-            f"{search.files[position].name} {len(numbers)}"
-            for position, numbers in lines_by_file.items()
-        ]
+        counts = []
+        for position, matching_lines in lines_by_file.items():
+            counts.append(f"{search.files[position].name} {len(matching_lines)}")
         shown.append(
             f"[… {total - len(shown)} further lines; search in one file or folder (path). Lines "
             f"by file: {', '.join(counts[:MAX_MATCHES])} …]"

@@ -44,7 +44,10 @@ _SHORT_FORMS: Final = {"maximum": "max", "minimum": "min", "number": "num", "dir
 def words_of(query: str) -> tuple[str, ...]:
     """Return the words of a query that count, in small letters and without endings."""
     written = _WORD.findall(query.lower())
-    telling = [word for word in written if len(word) > 1 and word not in _COMMON]
+    telling = []
+    for word in written:
+        if len(word) > 1 and word not in _COMMON:
+            telling.append(word)
     stems = [_SHORT_FORMS.get(word) or _stem(word) for word in telling]
     return tuple(dict.fromkeys(stems))[:MAX_WORDS]
 

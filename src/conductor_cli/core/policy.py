@@ -183,11 +183,10 @@ def permitted_pool(pool: Pool, pool_policy: PoolPolicy) -> Pool:
 
     Raises `PolicyError` where none is left.
     """
-    why = {
-        worker.name: pool_policy.denial_reason(worker.name)
-        for worker in pool
-        if worker.kind != SELF
-    }
+    why = {}
+    for worker in pool:
+        if worker.kind != SELF:
+            why[worker.name] = pool_policy.denial_reason(worker.name)
     if why and all(why.values()):
         raise no_worker_error(why)
     if SELF in pool_policy.policy.deny:
@@ -312,7 +311,10 @@ def check_pool(pool: Pool, limits: Limits, cost_limit: str = COST_LIMIT) -> None
     if not [worker for worker in pool if worker.kind != SELF]:
         raise PolicyError("the pool has no workers", hint=NO_WORKERS_HINT)
     if limits.cost is not None:
-        unpriced = [worker.name for worker in pool if worker.price is None and worker.kind != SELF]
+        unpriced = []
+        for worker in pool:
+            if worker.price is None and worker.kind != SELF:
+                unpriced.append(worker.name)
         if unpriced:
             verb = "have"
             if len(unpriced) == 1:

@@ -266,10 +266,9 @@ def fit_question(
         files = share_by_need(files, left - turns)
         history = _latest_turns(history, max(left - sum(map(len, files)), 0))
     sent = [text, *history, *files]
-    named = [
-        _file_text(file, sent_text, accepts)
-        for file, sent_text in zip(question.files, files, strict=True)
-    ]
+    named = []
+    for file, sent_text in zip(question.files, files, strict=True):
+        named.append(_file_text(file, sent_text, accepts))
     heading = "Question:\n" if history else ""
     shortened = _compare(question, whole, text, history, files) if sent != whole else ()
     return "\n\n".join([*history, heading + text, *named]), shortened
@@ -321,10 +320,8 @@ def _compare(
         ("the question", len(text), len(question.text)),
         ("the earlier turns", sum(map(len, history)), turns),
     ]
-    parts += [
-        (file.name, len(sent), len(all_of_it))
-        for file, sent, all_of_it in zip(question.files, files, texts, strict=True)
-    ]
+    for file, sent, all_of_it in zip(question.files, files, texts, strict=True):
+        parts.append((file.name, len(sent), len(all_of_it)))
     return tuple(part for part in parts if part[1] < part[2])
 
 

@@ -393,11 +393,9 @@ def login_secrets(values: Mapping[str, Any]) -> list[str]:
     while left:
         value = left.pop()
         if isinstance(value, Mapping):
-            secrets += [
-                text
-                for name, text in value.items()
-                if name in _LOGIN_FIELDS and isinstance(text, str)
-            ]
+            for name, text in value.items():
+                if name in _LOGIN_FIELDS and isinstance(text, str):
+                    secrets.append(text)
             left += value.values()
         elif isinstance(value, (list, tuple)):
             left += value

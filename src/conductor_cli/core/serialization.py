@@ -182,10 +182,12 @@ class _ObjectField(NamedTuple):
 def _object_fields(kind: Any) -> tuple[_ObjectField, ...]:  # noqa: ANN401 - a dataclass
     """Return the fields of a dataclass: asked for when reading, as it may hold others of itself."""
     hints = get_type_hints(kind)
-    return tuple(
-        _ObjectField(name, hints[name] is str, _reader(hints[name]), default is MISSING)
-        for name, default in _defaults(kind)
-    )
+    object_fields = []
+    for name, default in _defaults(kind):
+        object_fields.append(
+            _ObjectField(name, hints[name] is str, _reader(hints[name]), default is MISSING)
+        )
+    return tuple(object_fields)
 
 
 def _union_reader(options: tuple[Any, ...]) -> _Reader:

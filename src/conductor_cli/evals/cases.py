@@ -146,7 +146,10 @@ def warn_of_long_answers(cases: Sequence[Case]) -> str:
     They are for the scorer `exact` and longer than a line, as whole solutions are.
     """
     exact = [case for case in cases if case.scorer == "exact"]
-    long = [case for case in exact if "\n" in case.answer or len(case.answer) > MAX_EXACT]
+    long = []
+    for case in exact:
+        if "\n" in case.answer or len(case.answer) > MAX_EXACT:
+            long.append(case)
     if not long:
         return ""
     return (

@@ -97,10 +97,9 @@ def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
             )
             pool = judge.setup.team.pool
             profile = judge.setup.team.worker_profile
-            judged = [
-                estimate_plan(question, direct_plan(judge.worker), pool, profile)
-                for question in questions
-            ]
+            judged = []
+            for question in questions:
+                judged.append(estimate_plan(question, direct_plan(judge.worker), pool, profile))
             sample = [
                 (low + its, high + its) for (low, high), its in zip(sample, judged, strict=True)
             ]
@@ -182,10 +181,9 @@ def chain_estimates(
     """
 
     def chain(worker: str, length: int) -> PlanEstimate:
-        plan = [
-            Step(worker=worker, subtask=question.text, access=tuple(range(1, n)))
-            for n in range(1, length + 1)
-        ]
+        plan = []
+        for n in range(1, length + 1):
+            plan.append(Step(worker=worker, subtask=question.text, access=tuple(range(1, n))))
         return estimate_plan(question, Plan(steps=tuple(plan)), pool, profile)
 
     # Workers without a price, or free ones, are told apart by their tokens.
@@ -219,11 +217,11 @@ def unpriced_models(
     orchestra: Orchestra, *, planned: bool, judge: Judge | None = None
 ) -> tuple[str, ...]:
     """The names of the models without a known price."""
-    return tuple(
-        name
-        for name, price in _prices(orchestra, planned=planned, judge=judge).items()
-        if price is None
-    )
+    unpriced = []
+    for name, price in _prices(orchestra, planned=planned, judge=judge).items():
+        if price is None:
+            unpriced.append(name)
+    return tuple(unpriced)
 
 
 def check_priced(unpriced: Sequence[str], planner: str) -> None:

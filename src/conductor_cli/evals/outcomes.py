@@ -244,11 +244,10 @@ def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: b
         return failure_of_run.message
     # One unanswered request is repeated by the engine; only when all were, a worker answered
     # without a plan.
-    unanswered = [
-        rejected
-        for rejected in trace.rejected
-        if not _has_reply(rejected) and rejected.reason not in OF_THE_SYSTEM
-    ]
+    unanswered = []
+    for rejected in trace.rejected:
+        if not _has_reply(rejected) and rejected.reason not in OF_THE_SYSTEM:
+            unanswered.append(rejected)
     if planned and len(unanswered) >= MAX_PLAN_REQUESTS:
         return unanswered[-1].problem
     return ""

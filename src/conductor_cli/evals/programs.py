@@ -273,9 +273,10 @@ def find_program(text: str, function: str = "") -> Program:
     blocks = [number for number, (language, _) in enumerate(every) if language in _PYTHON] or range(
         len(every)
     )
-    defining = [
-        number for number in blocks if function and function in defined_names(every[number][1])
-    ]
+    defining = []
+    for number in blocks:
+        if function and function in defined_names(every[number][1]):
+            defining.append(number)
     chosen = (defining or blocks)[-1]
     code = every[chosen][1]
     which = "its block"

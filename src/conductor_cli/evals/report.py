@@ -96,11 +96,10 @@ def reach_verdict(
     judged = [system for system in summary.systems if system.accuracy.n]
     if not judged:
         return EvaluationVerdict(finding="No case could be judged, so nothing can be said.")
-    planless = [
-        one_line(system.name)
-        for system in judged
-        if system.valid_plans and not system.valid_plans.right
-    ]
+    planless = []
+    for system in judged:
+        if system.valid_plans and not system.valid_plans.right:
+            planless.append(one_line(system.name))
     never = ""
     if planless:
         never = f"The planner never wrote a valid plan ({', '.join(planless)})."
@@ -221,20 +220,20 @@ def _compared(summary: Summary) -> list[tuple[Comparison, SystemResult]]:
     best = next((system for system in summary.systems if system.name == summary.best_worker), None)
     if best is None or not best.accuracy.n:
         return []
-    compared = [
-        (comparison, system)
-        for system in summary.systems
-        if (comparison := system.versus_best) is not None
-        and system.name != BEST_ROUTING
-        and comparison.cases >= ENOUGH * best.accuracy.cases
-    ]
+    compared = []
+    for system in summary.systems:
+        if (
+            (comparison := system.versus_best) is not None
+            and system.name != BEST_ROUTING
+            and comparison.cases >= ENOUGH * best.accuracy.cases
+        ):
+            compared.append((comparison, system))
     # Another single worker is of interest only if there is nothing else: the best of them has been
     # chosen already.
-    others = [
-        item
-        for item in compared
-        if item[1].name != BEST_WORKER and not item[1].name.startswith(f"{ALONE}:")
-    ]
+    others = []
+    for item in compared:
+        if item[1].name != BEST_WORKER and not item[1].name.startswith(f"{ALONE}:"):
+            others.append(item)
     return others or [item for item in compared if item[1].name != BEST_WORKER]
 
 
@@ -258,11 +257,10 @@ def _finding(
     Who did best, by how much, how sure that is, who is tied with it, and what a question costs.
     """
     figures = ", ".join(_figures(comparison, system, best, proved))
-    tied = [
-        one_line(other.name)
-        for versus, other in _compared(summary)
-        if other is not system and versus.difference == comparison.difference
-    ]
+    tied = []
+    for versus, other in _compared(summary):
+        if other is not system and versus.difference == comparison.difference:
+            tied.append(one_line(other.name))
     also = f" (tied with {', '.join(tied)})" if tied else ""
     name = f"{one_line(system.name)}{also}"
     rival, share = _rival(system, best, summary)
@@ -420,10 +418,9 @@ def tag_table(summary: Summary) -> ReportTable | None:
     columns = [
         Column(one_line(tag), right=True, drop=number) for number, tag in enumerate(tags, start=1)
     ]
-    rows = [
-        [system.name, *(format_share(system.tags.get(tag)) for tag in tags)]
-        for system in summary.systems
-    ]
+    rows = []
+    for system in summary.systems:
+        rows.append([system.name, *(format_share(system.tags.get(tag)) for tag in tags)])
     return ReportTable([SYSTEM_COLUMN, *columns], rows)
 
 

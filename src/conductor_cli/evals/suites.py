@@ -136,11 +136,11 @@ class Suite:
         return f"{self.file} of {self.repo}"
 
     def json(self) -> dict[str, object]:
-        return {
-            item.name: getattr(self, item.name)
-            for item in fields(self)
-            if not item.name.startswith("reader")
-        }
+        values = {}
+        for item in fields(self):
+            if not item.name.startswith("reader"):
+                values[item.name] = getattr(self, item.name)
+        return values
 
 
 def field(row: Row, *names: str) -> str:

@@ -386,13 +386,14 @@ def summarize(outcomes: Iterable[CaseOutcome], systems: Sequence[str]) -> Summar
     best = _best_single_worker(right, cases)
     chosen = _cross_fitted_workers(right, cases)
     baseline = _answers_of_chosen(right, chosen)
-    results = [
-        _summarize_system(name, [each for each in every if each.system == name]) for name in right
-    ]
-    compared = [
-        replace(result, versus_best=_versus_best(result.name, best, chosen, right, counted))
-        for result in results
-    ]
+    results = []
+    for name in right:
+        results.append(_summarize_system(name, [each for each in every if each.system == name]))
+    compared = []
+    for result in results:
+        compared.append(
+            replace(result, versus_best=_versus_best(result.name, best, chosen, right, counted))
+        )
     confirmed = [outcome.confirmed for outcome in every if outcome.confirmed is not None]
     unscored = Counter(outcome.error for outcome in every if outcome.error.startswith(UNSCORED))
     wrong = (outcome.scoring for outcome in every if outcome.verdict == "wrong")

@@ -108,15 +108,16 @@ def for_vote(setup: RunSetup, worker: Worker) -> RunSetup:
 def _copies(worker: Worker, seed: int) -> tuple[Worker, ...]:
     # At temperature 0, or with one seed, all samples would be the same.
     options = {**worker.options, "temperature": worker.options.get("temperature") or TEMPERATURE}
-    return tuple(
-        replace(
+    copies = []
+    for number in range(1, VOTE_COUNT + 1):
+        worker_copy = replace(
             worker,
             name=f"{worker.name}-{number}",
             copy_of=worker.name,
             options={**options, "seed": seed * VOTE_COUNT + number},
         )
-        for number in range(1, VOTE_COUNT + 1)
-    )
+        copies.append(worker_copy)
+    return tuple(copies)
 
 
 def _render_prompt(question: Question, step: Step, seen: Sequence[SeenStep]) -> str:
@@ -402,10 +403,9 @@ def _single_workers(team: Team, name: str, looks: int = 0) -> Iterator[System]:
     for worker in team.pool:
         if worker.kind == SELF:
             continue
-        checks = [
-            Step(worker=worker.name, subtask=LOOK, access=(number,))
-            for number in range(1, looks + 1)
-        ]
+        checks = []
+        for number in range(1, looks + 1):
+            checks.append(Step(worker=worker.name, subtask=LOOK, access=(number,)))
         missing = ""
         if worker.name in team.unavailable:
             missing = team.unavailable[worker.name].message

@@ -265,16 +265,15 @@ class ChatApiModel:
         if untold:
             untold -= self._api.additions(self._body(request, frozenset())).keys()
             self._noted |= self._dropped
-        instead = {
-            field_name: f"as {self._max_tokens_field(self._dropped)}"
-            for field_name in MAX_TOKENS_FIELDS
-        }
+        instead = {}
+        for field_name in MAX_TOKENS_FIELDS:
+            instead[field_name] = f"as {self._max_tokens_field(self._dropped)}"
         instead[SYSTEM_MESSAGES] = "their text in front of the first question"
         accepts = f"{self._server.name} does not accept"
-        return [
-            f"{accepts} {field_name}; sent {instead.get(field_name, 'without it')}"
-            for field_name in sorted(untold)
-        ]
+        notes = []
+        for field_name in sorted(untold):
+            notes.append(f"{accepts} {field_name}; sent {instead.get(field_name, 'without it')}")
+        return notes
 
     def _changed_request(
         self, request: Request, dropped: frozenset[str], error: ModelError
@@ -369,9 +368,11 @@ class ChatApiModel:
             (limit for limit in (body[field], self._output_limit) if limit is not None),
             default=None,
         )
-        return {
-            name: value for name, value in body.items() if value is not None and name not in dropped
-        }
+        kept = {}
+        for name, value in body.items():
+            if value is not None and name not in dropped:
+                kept[name] = value
+        return kept
 
     def _max_tokens_field(self, dropped: frozenset[str]) -> str:
         """Return the server's name for the limit on a reply's tokens.

@@ -292,7 +292,10 @@ def _listed_model(worker: Worker, item: Mapping[str, Any]) -> ListedModel:
         table_of(item.get("meta")).get("n_ctx_train"),
         row.get("max_input_tokens"),
     ]
-    contexts = [number for number in stated if type(number) is int and number > 0]
+    contexts = []
+    for number in stated:
+        if type(number) is int and number > 0:
+            contexts.append(number)
     price: Price | None = None
     if costs_nothing(worker):
         price = FREE

@@ -190,25 +190,26 @@ class DirectClient:
         loop = asyncio.get_running_loop()
         # On a thread of Python: where no thread can be started any more, that of uvloop would end
         # the process.
-        entries = [
-            await asyncio.to_thread(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
-            for name in self._addresses or (host,)
-        ]
+        entries = []
+        for name in self._addresses or (host,):
+            entries.append(
+                await asyncio.to_thread(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
+            )
         addresses = list(chain.from_iterable(entries))
         first_family = addresses[0][0]
         of_first_family = [address for address in addresses if address[0] == first_family]
         of_others = [address for address in addresses if address[0] != first_family]
-        attempts = [
-            partial(
-                loop.create_connection,
-                lambda: _Connection(origin, self._all),
-                *address[4][:2],
-                ssl=self._tls if scheme == "https" else None,
-                server_hostname=host if scheme == "https" else None,
-            )
-            for address in chain.from_iterable(zip_longest(of_first_family, of_others))
-            if address is not None
-        ]
+        attempts = []
+        for address in chain.from_iterable(zip_longest(of_first_family, of_others)):
+            if address is not None:
+                attempt = partial(
+                    loop.create_connection,
+                    lambda: _Connection(origin, self._all),
+                    *address[4][:2],
+                    ssl=self._tls if scheme == "https" else None,
+                    server_hostname=host if scheme == "https" else None,
+                )
+                attempts.append(attempt)
         return await _first_connected(attempts)
 
 

@@ -176,7 +176,11 @@ def api_name(name: str) -> str:
 
 def original_names(names: Iterable[str]) -> dict[str, str]:
     """Return the names of tools by the names under which they are offered, where those differ."""
-    return {offered: name for name in names if (offered := api_name(name)) != name}
+    names_by_offer = {}
+    for name in names:
+        if (offered := api_name(name)) != name:
+            names_by_offer[offered] = name
+    return names_by_offer
 
 
 _SHORT: Final = re.compile("[A-Za-z0-9]{9}")

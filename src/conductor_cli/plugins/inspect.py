@@ -121,10 +121,9 @@ class ConductorAPI(inspect_model.ModelAPI):
 def _chat_message(message: inspect_model.ChatMessage) -> dict[str, Any]:
     data: dict[str, Any] = {"role": message.role, "content": list(_content_parts(message.content))}
     if isinstance(message, inspect_model.ChatMessageAssistant) and message.tool_calls:
-        named = [
-            {"name": call.function, "arguments": json.dumps(call.arguments)}
-            for call in message.tool_calls
-        ]
+        named = []
+        for call in message.tool_calls:
+            named.append({"name": call.function, "arguments": json.dumps(call.arguments)})
         called = zip(message.tool_calls, named, strict=True)
         data["tool_calls"] = [
             {"id": call.id, "type": "function", "function": function} for call, function in called

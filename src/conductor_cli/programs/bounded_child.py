@@ -145,11 +145,11 @@ def _command(script: Path, limits: ChildLimits) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    return {
-        name: text
-        for name, text in os.environ.items()
-        if name in _VARIABLES or name.startswith("PYTHON")
-    }
+    kept = {}
+    for name, text in os.environ.items():
+        if name in _VARIABLES or name.startswith("PYTHON"):
+            kept[name] = text
+    return kept
 
 
 def _end(process: int, *, session: bool) -> None:

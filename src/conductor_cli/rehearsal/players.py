@@ -209,20 +209,19 @@ def read_worker_cards() -> dict[str, Card]:
     """
     own = model_path("").with_name(CARDS)
     text = (own if own.is_file() else SHIPPED / CARDS).read_text(encoding="utf-8")
-    return {
-        name: Card(strengths=strengths, measured=True)
-        for name, strengths in json.loads(text).items()
-    }
+    cards = {}
+    for name, strengths in json.loads(text).items():
+        cards[name] = Card(strengths=strengths, measured=True)
+    return cards
 
 
 def rehearsal_workers(
     cards: Mapping[str, Card] | None = None, *, directory: Path | None = None
 ) -> Pool:
     """Return the workers with their `cards`, from the files in `directory` or the shipped ones."""
-    files = {
-        name: model_path(name) if directory is None else directory / f"{name}.gguf"
-        for name in NAMES
-    }
+    files = {}
+    for name in NAMES:
+        files[name] = model_path(name) if directory is None else directory / f"{name}.gguf"
     options = {
         "context": WORKER_CONTEXT,
         "threads": 1,
@@ -327,11 +326,10 @@ def prompt(rows: Rows, asked: str, verdict: str = "") -> str:
     """Return the prompt from its parts."""
     lines = []
     for skill, entries in rows.items():
-        others = [
-            entry
-            for entry in entries
-            if not (verdict.startswith(NO) and entry.letter == verdict[-1])
-        ]
+        others = []
+        for entry in entries:
+            if not (verdict.startswith(NO) and entry.letter == verdict[-1]):
+                others.append(entry)
         graded = "".join(f"{entry.letter}{entry.grade}" for entry in others or entries)
         lines.append(f"{BAR}{skill}{graded}")
     return "\n".join(["".join(lines), asked, *filter(None, [verdict]), ""])
@@ -450,14 +448,16 @@ def _readings(step: Step, kinds: dict[int, frozenset[Kind]]) -> list[WordOperati
     values = find_operands(text)
     if values[-1:] == ("2",) and said & {"divide", "divided"}:
         values = values[:-1]  # to divide by two is one operation
-    return [
-        operation
-        for operation in world().operations
-        if (operation.is_asked_by(said) or operation.is_asked_by(said - _NAMING))
-        and operation.arity == len(values) + len(step.access)
-        and all(operation.takes in kinds.get(number, ()) for number in step.access)
-        and operation.fits(values)
-    ]
+    fitting = []
+    for operation in world().operations:
+        if (
+            (operation.is_asked_by(said) or operation.is_asked_by(said - _NAMING))
+            and operation.arity == len(values) + len(step.access)
+            and all(operation.takes in kinds.get(number, ()) for number in step.access)
+            and operation.fits(values)
+        ):
+            fitting.append(operation)
+    return fitting
 
 
 def _offers(pool: Pool, skill: str) -> bool:

@@ -219,11 +219,10 @@ def _without_slip(word: str) -> str:
     near |= {one + other[1:] for one, other in halves if len(other) > 1}
     for one, other in halves:
         near |= {f"{one}{letter}{other}" for letter in ascii_lowercase}
-    meant = {
-        other
-        for other in near & VOCABULARY
-        if other[0] == word[0] and len(other) >= LEAST_CORRECTED
-    }
+    meant = set()
+    for other in near & VOCABULARY:
+        if other[0] == word[0] and len(other) >= LEAST_CORRECTED:
+            meant.add(other)
     return meant.pop() if len(meant) == 1 else word
 
 
@@ -253,9 +252,11 @@ def _with_digits(words: list[str]) -> Iterator[str]:
 
 def find_operands(text: str) -> tuple[str, ...]:
     """Return the words and numbers in a normalized text that something is done with."""
-    return tuple(
-        word for word in text.replace("'s", "").split() if word.isupper() or word.isdecimal()
-    )
+    operands = []
+    for word in text.replace("'s", "").split():
+        if word.isupper() or word.isdecimal():
+            operands.append(word)
+    return tuple(operands)
 
 
 Kind = Literal["word", "number"]

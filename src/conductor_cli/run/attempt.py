@@ -684,18 +684,18 @@ def steps_seen_by(state: RunState, step: Step) -> list[SeenStep]:
     for number in step.access:
         if number == GIVEN:
             given = state.question.given
-            items += [
-                SeenStep(number=GIVEN, worker=item.worker, subtask=item.subtask, answer=item.answer)
-                for item in given
-            ]
+            for item in given:
+                quoted_step = SeenStep(
+                    number=GIVEN, worker=item.worker, subtask=item.subtask, answer=item.answer
+                )
+                items.append(quoted_step)
             continue
         record = state.record(number)
         answer = None
         if record.state == "done":
             answer = record.text
-        items.append(
-            SeenStep(
-                number=number, worker=record.worker, subtask=record.step.subtask, answer=answer
-            )
+        quoted_step = SeenStep(
+            number=number, worker=record.worker, subtask=record.step.subtask, answer=answer
         )
+        items.append(quoted_step)
     return items

@@ -140,10 +140,9 @@ class PlanStream:
         keep_last = state.question.schema is not None or state.nesting.reviews > 0
         # A step that was given up may be planned again, word for word.
         standing = enumerate(state.current_plan().steps, start=1)
-        steps = [
-            Step(worker="", subtask="") if number in state.planning.given_up else step
-            for number, step in standing
-        ]
+        steps = []
+        for number, step in standing:
+            steps.append(Step(worker="", subtask="") if number in state.planning.given_up else step)
         self._repeats = RepeatFilter(steps, keep_last=keep_last)
 
     async def read(self, standing: tuple[Step, ...], fault: str) -> None:

@@ -116,11 +116,10 @@ def begin_revision(state: RunState, number: int) -> None:
 def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> None:
     names = set(state.team.pool.names)
     hidden = {revised.step, *revised.left_out}
-    kept = [
-        step
-        for step in state.trace.steps
-        if step.number not in hidden and step.number < revised.first
-    ]
+    kept = []
+    for step in state.trace.steps:
+        if step.number not in hidden and step.number < revised.first:
+            kept.append(step)
     reasons: dict[str, str] = {}
     for attempt in record.failed:
         if attempt.worker in names:
@@ -331,7 +330,10 @@ def _reuse(state: RunState, earlier: Trace) -> bool:
     first = 0
     if earlier.revised is not None:
         first = earlier.revised.first
-    before = [record for record in earlier.steps if not first or record.number < first]
+    before = []
+    for record in earlier.steps:
+        if not first or record.number < first:
+            before.append(record)
     for record in before:
         _reuse_step(state, record, earlier)
     if revised is not None:

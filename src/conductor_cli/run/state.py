@@ -456,11 +456,11 @@ class RunState:
 
         Each is with the worker that really has it.
         """
-        return tuple(
-            replace(record.step, worker=record.worker)
-            for record in self.trace.steps
-            if number is None or record.number < number
-        )
+        steps = []
+        for record in self.trace.steps:
+            if number is None or record.number < number:
+                steps.append(replace(record.step, worker=record.worker))
+        return tuple(steps)
 
     def call_violation(self, number: int, worker: str) -> str:
         """Return why step `number` may not be sent to `worker`, whoever it was planned for.

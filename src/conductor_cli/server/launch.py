@@ -260,10 +260,9 @@ async def check_ready(options: ServerOptions) -> int:
             # long.
             if not models or any(model.kind in {"llama", SELF, *PROGRAMS} for model in models):
                 continue
-            tests = [
-                asyncio.create_task(run_worker_test(model, settings.environ, stored))
-                for model in models
-            ]
+            tests = []
+            for model in models:
+                tests.append(asyncio.create_task(run_worker_test(model, settings.environ, stored)))
             failed = []
             for done in asyncio.as_completed(tests):
                 result = await done

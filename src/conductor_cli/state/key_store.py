@@ -307,10 +307,9 @@ class KeyStore:
         the list.
         """
         if self._keys is None:
-            keys = {
-                name: StoredKey(entry=entry, key=entry.key)
-                for name, entry in self.entries().items()
-            }
+            keys = {}
+            for name, entry in self.entries().items():
+                keys[name] = StoredKey(entry=entry, key=entry.key)
             in_keyring = [name for name, stored in keys.items() if stored.entry.where == "keyring"]
             try:
                 texts: Sequence[object] = []
@@ -401,10 +400,9 @@ def _read_list(path: Path) -> dict[str, KeyEntry]:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             listed = json.loads(file.read())["keys"]
-        entries = {
-            str(name): load(KeyEntry, {**item, "provider": str(name)})
-            for name, item in listed.items()
-        }
+        entries = {}
+        for name, item in listed.items():
+            entries[str(name)] = load(KeyEntry, {**item, "provider": str(name)})
     except FileNotFoundError:
         return {}
     except OSError as error:

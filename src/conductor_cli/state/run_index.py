@@ -182,11 +182,10 @@ class RunIndex:
         """Read what is new in the directory, and drop the runs whose files are gone."""
         began = time.monotonic_ns()
         now = time.time_ns()
-        names = [
-            name
-            for name in os.listdir(self.directory)
-            if name.endswith(SUFFIX) and name.isprintable()
-        ]
+        names = []
+        for name in os.listdir(self.directory):
+            if name.endswith(SUFFIX) and name.isprintable():
+                names.append(name)
         stored = {name.removesuffix(SUFFIX) for name in names}
         indexed = {run for (run,) in database.execute("SELECT run FROM runs")}
         if indexed - stored:
@@ -220,11 +219,11 @@ class RunIndex:
 
 
 def _not_indexed(database: sqlite3.Connection, runs: Sequence[str]) -> list[str]:
-    return [
-        run
-        for run in dict.fromkeys(runs)
-        if not database.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone()
-    ]
+    missing = []
+    for run in dict.fromkeys(runs):
+        if not database.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone():
+            missing.append(run)
+    return missing
 
 
 def _keep_listing(database: sqlite3.Connection, listing: _LastListing) -> None:

@@ -129,10 +129,8 @@ def matching_texts(
         return []
     named = [("question", run.question)]
     for name, texts in (("subtask", run.subtasks), ("answer", run.answers)):
-        named += [
-            (f"{name} {number}", text)
-            for number, text in enumerate(texts.split(SEPARATOR), start=1)
-        ]
+        for number, text in enumerate(texts.split(SEPARATOR), start=1):
+            named.append((f"{name} {number}", text))
     pattern = re.compile("|".join(map(re.escape, terms)), re.IGNORECASE)
     matches = []
     for name, text in named:

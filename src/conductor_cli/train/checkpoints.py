@@ -179,7 +179,10 @@ def _prove(best: Line, before: Line) -> list[str]:
     if len(best["validation"].get("rights", ())) < MIN_HALVED or len(ours) != len(theirs):
         return []
     both = zip(ours, theirs, strict=True)
-    pairs = [(mine, its) for mine, its in both if mine is not None and its is not None]
+    pairs = []
+    for mine, its in both:
+        if mine is not None and its is not None:
+            pairs.append((mine, its))
     if not pairs:
         return []
     after = mean([mine for mine, _ in pairs])

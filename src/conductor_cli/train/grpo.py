@@ -124,11 +124,10 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
             numbers = [first + index for index in range(len(silent_rows))]
             numbers += [jobs.NOT_RUN] * (most_silent - len(numbers))
             redrawn = super()._generate_and_score_completions(self._group_rows(numbers))
-            moved = [
-                (row, group * index)
-                for index, row in enumerate(silent_rows)
-                if _has_signal(redrawn, group * index, group)
-            ]
+            moved = []
+            for index, row in enumerate(silent_rows):
+                if _has_signal(redrawn, group * index, group):
+                    moved.append((row, group * index))
             step = self._with_groups(step, redrawn, moved)
         return step
 
@@ -189,10 +188,9 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
 
         All processes have to call it, for as many exercises.
         """
-        prompts = [
-            render_chat(self.processing_class, self.job.rollouts.prompt(exercise))
-            for exercise in exercises
-        ]
+        prompts = []
+        for exercise in exercises:
+            prompts.append(render_chat(self.processing_class, self.job.rollouts.prompt(exercise)))
         greedy = GenerationConfig(**{**getattr(self, "generation_kwargs", {}), "do_sample": False})
         sampler = self
         name = "generation_config"

@@ -106,16 +106,16 @@ class TrainingJob:
         """
         began = self.clock()
         exercises = {at: self.curriculum.exercise(at) for at in number if at != NOT_RUN}
-        plans = [
-            SampledPlan(
-                exercise=exercises[at],
-                complete=len(ids) < self.curriculum.max_plan_tokens,
-                draw=at,
-                text=text,
-            )
-            for at, text, ids in zip(number, completions, completion_ids, strict=True)
-            if at != NOT_RUN
-        ]
+        plans = []
+        for at, text, ids in zip(number, completions, completion_ids, strict=True):
+            if at != NOT_RUN:
+                plan = SampledPlan(
+                    exercise=exercises[at],
+                    complete=len(ids) < self.curriculum.max_plan_tokens,
+                    draw=at,
+                    text=text,
+                )
+                plans.append(plan)
         outcomes = self.run_plans(plans)
         self.outcomes += gather_lists(outcomes)
         self.run_seconds += self.clock() - began
@@ -374,10 +374,10 @@ class TaskCurriculum:
         """
         if not self.recipe.max_workers:
             return [Task(case=case, workers=self.workers) for case in self.validation]
-        return [
-            Task(case=case, workers=self._draw_workers(number, "validation offer"))
-            for number, case in enumerate(self.validation)
-        ]
+        tasks = []
+        for number, case in enumerate(self.validation):
+            tasks.append(Task(case=case, workers=self._draw_workers(number, "validation offer")))
+        return tasks
 
     def as_dict(self) -> dict[str, Any]:
         """Everything that decides the result, as plain values. Prices do not."""
@@ -475,10 +475,11 @@ def estimate_training(
     tasks = [curriculum.exercise(number) for number in numbers[:SAMPLE_TASKS]]
     steps = curriculum.recipe.max_plan_steps
     profile = WorkerProfile()
-    ranges = [
-        chain_estimates(Question(text=task.question), task.workers, steps, pool, profile)
-        for task in tasks
-    ]
+    ranges = []
+    for task in tasks:
+        ranges.append(
+            chain_estimates(Question(text=task.question), task.workers, steps, pool, profile)
+        )
     recipe = curriculum.recipe
     planned = len(numbers) * curriculum.group * recipe.draws
     validated = validations * recipe.draws

@@ -126,17 +126,18 @@ def _workflow_data(trace: Trace, *, prompts: bool = False) -> dict[str, Any]:
     elif trace.plan is not None:
         plan = {"steps": [dump(step) for step in trace.plan.steps]}
     # The reason of a rejected plan is `plan_invalid`, or why the call to the planner failed.
-    rejected = [
-        {
-            "attempt": event.attempt,
-            "at": event.at,
-            "reason": event.reason,
-            "message": event.problem,
-            "hint": event.hint,
-            "usage": dump(event.usage),
-        }
-        for event in trace.rejected
-    ]
+    rejected = []
+    for event in trace.rejected:
+        rejected.append(
+            {
+                "attempt": event.attempt,
+                "at": event.at,
+                "reason": event.reason,
+                "message": event.problem,
+                "hint": event.hint,
+                "usage": dump(event.usage),
+            }
+        )
     steps = [_step_data(record, trace.at, prompts=prompts) for record in trace.steps]
     return {"plan": plan, "rejected_plans": rejected, "steps": steps}
 

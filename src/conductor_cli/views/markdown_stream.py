@@ -124,7 +124,10 @@ def split_blocks(text: str) -> tuple[str, str]:
     """
     lines = text.split("\n")
     try:
-        starts = [token.map[0] for token in _PARSER.parse(text) if token.level == 0 and token.map]
+        starts = []
+        for token in _PARSER.parse(text):
+            if token.level == 0 and token.map:
+                starts.append(token.map[0])
     except Exception:  # noqa: BLE001 - whatever a parser fails on, the text is shown
         starts = []
     start = starts[-1] if starts else 0

@@ -191,11 +191,11 @@ class SilentProgress(RunView):
 
 
 def _shortening_lines(trace: Trace) -> list[str]:
-    return [
-        f"conductor: {describe_notice(notice)}"
-        for notice in trace.all_notices()
-        if notice.reason == "shortened"
-    ]
+    shortened = []
+    for notice in trace.all_notices():
+        if notice.reason == "shortened":
+            shortened.append(f"conductor: {describe_notice(notice)}")
+    return shortened
 
 
 class NoticesProgress(SilentProgress):
@@ -211,11 +211,10 @@ class NoticesProgress(SilentProgress):
         if isinstance(ev.innermost_event(event), ev.PlanDelta | ev.StepDelta):
             return
         notices = trace.all_notices()
-        lines = [
-            f"conductor: {describe_notice(notice)}"
-            for notice in notices
-            if notice not in self._written
-        ]
+        lines = []
+        for notice in notices:
+            if notice not in self._written:
+                lines.append(f"conductor: {describe_notice(notice)}")
         self._written = notices
         self._write(lines)
 

@@ -139,11 +139,11 @@ def running_calls(record: StepRecord) -> list[ToolRecord]:
     """
     if record.state != "running" or record.retry_at is not None:
         return []
-    return [
-        use
-        for use in record.tools
-        if use.ended is None and use.started >= (record.attempted or 0.0)
-    ]
+    running = []
+    for use in record.tools:
+        if use.ended is None and use.started >= (record.attempted or 0.0):
+            running.append(use)
+    return running
 
 
 def is_reused(record: StepRecord, trace: Trace) -> bool:

@@ -198,9 +198,10 @@ def _steps_below(parent: int | None, run: _Run) -> Iterator[Node]:
     """
     numbers = {record.number for record in run.trace.steps}
     for record in run.trace.steps:
-        earlier_reads = [
-            number for number in record.step.access if number in numbers and number < record.number
-        ]
+        earlier_reads = []
+        for number in record.step.access:
+            if number in numbers and number < record.number:
+                earlier_reads.append(number)
         if max(earlier_reads, default=None) == parent:
             yield _step(record, run)
 
@@ -293,11 +294,9 @@ def _branches_of_step(record: StepRecord, run: _Run) -> Iterator[Node]:
     """Yield what happened, in its order, then the nested run and the steps that read this one."""
     happened = [(attempt.ended, _failed_attempt(attempt, record)) for attempt in record.failed]
     happened += [(use.started, _tool_call(use, record, run)) for use in record.tools]
-    happened += [
-        (notice.at, _notice(notice.text))
-        for notice in run.trace.notices
-        if notice.step == record.number
-    ]
+    for notice in run.trace.notices:
+        if notice.step == record.number:
+            happened.append((notice.at, _notice(notice.text)))
     for _, node in sorted(happened, key=lambda item: item[0]):
         yield node
     if record.finish in FINISHES:

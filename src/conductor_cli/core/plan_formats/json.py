@@ -146,14 +146,14 @@ class JsonFormat(PlanFormat):
             head = {"reasoning": plan.reasoning}
         if isinstance(plan, KeepAnswer):
             return json.dumps({**head, "accept": True}, ensure_ascii=False, separators=(",", ":"))
-        steps = [
-            {
+        steps = []
+        for step in plan.steps:
+            step_fields = {
                 "worker": context.label(step.worker),
                 "access": list(step.access),
                 "subtask": step.subtask,
             }
-            for step in plan.steps
-        ]
+            steps.append(step_fields)
         return json.dumps({**head, "steps": steps}, ensure_ascii=False, separators=(",", ":"))
 
     def grammar(self, context: PlanFormatContext) -> str:

@@ -256,7 +256,10 @@ def _calling_parts(message: Mapping[str, Any], *, is_older: bool) -> Iterator[di
         calls.append({"functionCall": about})
     spoken_text = message["content"] or ""
     kept = message.get(PROVIDER_DATA, {}).get(KEPT_PARTS, [])
-    texts = [part["text"] for part in kept if "functionCall" not in part and "thought" not in part]
+    texts = []
+    for part in kept:
+        if "functionCall" not in part and "thought" not in part:
+            texts.append(part["text"])
     if (
         kept
         and "".join(texts) == spoken_text

@@ -121,10 +121,9 @@ def _result_item(message: Mapping[str, Any]) -> dict[str, Any]:
 def _assistant_items(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a turn of the model: the items that it came in, as long as they say the same."""
     content = message["content"]
-    calls = [
-        {"type": "function_call", "call_id": call["id"], **call["function"]}
-        for call in message.get("tool_calls", ())
-    ]
+    calls = []
+    for call in message.get("tool_calls", ()):
+        calls.append({"type": "function_call", "call_id": call["id"], **call["function"]})
     kept = message.get(PROVIDER_DATA, {}).get(ITEMS) or []
     text = ""
     for part in chain.from_iterable(map(_content, kept)):

@@ -59,11 +59,11 @@ def environment_of(environ: Mapping[str, str], names: Iterable[str]) -> dict[str
 
 def installed_agents(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the kinds of known agents whose program is in PATH."""
-    return tuple(
-        kind
-        for kind, program in PROGRAMS.items()
-        if program.command and _find_in_path(program.command[0], environ)
-    )
+    installed = []
+    for kind, program in PROGRAMS.items():
+        if program.command and _find_in_path(program.command[0], environ):
+            installed.append(kind)
+    return tuple(installed)
 
 
 def _find_in_path(name: str, environ: Mapping[str, str]) -> str | None:

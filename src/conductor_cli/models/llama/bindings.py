@@ -104,7 +104,10 @@ def clear_log() -> None:
 
 def last_error(otherwise: str = "llama.cpp gave no reason") -> str:
     """Return the error that llama.cpp logged on this thread since `clear_log`, in one line."""
-    errors = [short_line(text) for level, text in _LOG.lines if level == _ERROR and text.strip()]
+    errors = []
+    for level, text in _LOG.lines:
+        if level == _ERROR and text.strip():
+            errors.append(short_line(text))
     errors = [text for text in errors if "error loading model" in text] or errors
     if not errors:
         return otherwise

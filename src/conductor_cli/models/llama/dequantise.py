@@ -109,11 +109,10 @@ def model_config(path: Path, header: Header) -> dict[str, Any]:
     """
     tensors = read_all_tensors(path)
     prefix = f"{header.architecture}."
-    values = {
-        name.removeprefix(prefix): value
-        for name, value in header.values.items()
-        if name.startswith(prefix)
-    }
+    values = {}
+    for name, value in header.values.items():
+        if name.startswith(prefix):
+            values[name.removeprefix(prefix)] = value
     tokenizer = {}
     for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
         token = header.values.get(f"tokenizer.ggml.{key}_token_id")

@@ -449,10 +449,11 @@ class Encoder:
         lib.llama_memory_clear(lib.llama_get_memory(context), True)  # noqa: FBT003 - a C function
         if lib.llama_decode(context, batch) != 0:
             raise ModelError("internal", f"the text cannot be read: {last_error()}")
-        states = [
-            np.ctypeslib.as_array(lib.llama_get_embeddings_ith(context, at), (self.size,))
-            for at in range(len(tokens))
-        ]
+        states = []
+        for at in range(len(tokens)):
+            states.append(
+                np.ctypeslib.as_array(lib.llama_get_embeddings_ith(context, at), (self.size,))
+            )
         return np.mean(states, axis=0, dtype=np.float64)
 
     def close(self) -> None:

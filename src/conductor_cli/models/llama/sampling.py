@@ -148,7 +148,10 @@ class GrammarSampler(Sampler):
     def _best(self, scores: Any, count: int) -> list[int]:  # noqa: ANN401 - a numpy array
         for tokens in _best_first(scores):
             allowed = set(self._allowed(tokens))
-            best = [token for token in tokens if token in allowed and self._is_text(token)]
+            best = []
+            for token in tokens:
+                if token in allowed and self._is_text(token):
+                    best.append(token)
             if best:
                 return best[:count]
         raise ModelError("internal", "the grammar of this request leaves no token to go on with")

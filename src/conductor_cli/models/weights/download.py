@@ -154,10 +154,10 @@ def _parts_with_hashes(model: RegistryModel, saved: Manifest | None) -> list[Mod
     """Return the parts of a model; the hashes that an earlier pull saved count from then on."""
     if saved is None:
         return list(model.parts)
-    return [
-        replace(part, sha256=part.sha256 or saved_hash)
-        for part, saved_hash in zip(model.parts, saved.hashes, strict=True)
-    ]
+    hashed = []
+    for part, saved_hash in zip(model.parts, saved.hashes, strict=True):
+        hashed.append(replace(part, sha256=part.sha256 or saved_hash))
+    return hashed
 
 
 def _stored_files(files: Sequence[ModelFile], store: ModelStore) -> tuple[ModelFile, ...]:
@@ -168,15 +168,16 @@ def _stored_files(files: Sequence[ModelFile], store: ModelStore) -> tuple[ModelF
     downloads: set[Path] = set()
     for manifest in store.manifests():
         downloads.update(file.path.resolve() for file in manifest.files if file.downloaded)
-    return tuple(
-        ModelFile(
+    model_files = []
+    for file in files:
+        model_file = ModelFile(
             path=file.path,
             size=file_size(file.path),
             sha256=file.sha256,
             downloaded=file.downloaded or file.path.resolve() in downloads,
         )
-        for file in files
-    )
+        model_files.append(model_file)
+    return tuple(model_files)
 
 
 def _find_whole_model(

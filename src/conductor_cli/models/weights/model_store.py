@@ -186,10 +186,9 @@ class ModelStore:
             values = parse_toml(path.read_bytes())
             # Files in the model's own directory are stored by their names, so that the store can be
             # moved.
-            files = [
-                {**file, "path": path.parent / str(file.get("path", ""))}
-                for file in values.get("files", ())
-            ]
+            files = []
+            for file in values.get("files", ()):
+                files.append({**file, "path": path.parent / str(file.get("path", ""))})
             manifest = load(Manifest, {**values, "files": files})
             if (
                 manifest.name != name
@@ -238,14 +237,14 @@ class ModelStore:
         import tomli_w  # only where something is written
 
         folder = self.folder(manifest.name)
-        paths = [
-            file.path.name if file.path.parent == folder else str(file.path.absolute())
-            for file in manifest.files
-        ]
-        files = [
-            dump(file, brief=True) | {"path": path}
-            for file, path in zip(manifest.files, paths, strict=True)
-        ]
+        paths = []
+        for file in manifest.files:
+            paths.append(
+                file.path.name if file.path.parent == folder else str(file.path.absolute())
+            )
+        files = []
+        for file, path in zip(manifest.files, paths, strict=True):
+            files.append(dump(file, brief=True) | {"path": path})
         text = "# Written by conductor.\n\n" + tomli_w.dumps({**dump(manifest), "files": files})
         try:
             disk.make_private_directory(folder)

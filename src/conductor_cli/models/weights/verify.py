@@ -106,15 +106,15 @@ def find_problems(store: ModelStore, environ: Mapping[str, str]) -> list[Checked
 
     No file is read.
     """
-    damaged = [
-        CheckedFile(
+    damaged = []
+    for name, problem in store.damaged().items():
+        checked_file = CheckedFile(
             name=name,
             path=store.folder(name) / MANIFEST,
             problem=problem,
             hint=f"conductor model rm {name}; then pull or import it again",
         )
-        for name, problem in store.damaged().items()
-    ]
+        damaged.append(checked_file)
     return damaged + [
         CheckedFile(
             name=manifest.name,

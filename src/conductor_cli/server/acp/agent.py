@@ -193,10 +193,9 @@ class EditorAgent:
         telling = asyncio.create_task(self._tell_commands(session.id))
         self._telling.add(telling)
         telling.add_done_callback(self._telling.discard)
-        modes = [
-            SessionMode(id=name, name=name, description=description)
-            for name, description in MODES.items()
-        ]
+        modes = []
+        for name, description in MODES.items():
+            modes.append(SessionMode(id=name, name=name, description=description))
         return SessionModeState(current_mode_id=mode, available_modes=modes)
 
     async def _tell_commands(self, session_id: str) -> None:

@@ -151,10 +151,10 @@ class MessagesEncoder:
             )
         if answer.text or not answer.tool_calls:
             content.append({"type": "text", "text": answer.text})
-        content += [
-            {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call)}
-            for call in answer.tool_calls
-        ]
+        for call in answer.tool_calls:
+            content.append(
+                {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call)}
+            )
         message = self._message(content, _stop_reason(answer), _messages_usage(answer.usage.answer))
         return message | {
             "stop_sequence": _stop_sequence(answer),

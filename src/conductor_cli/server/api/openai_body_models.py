@@ -305,11 +305,10 @@ class OpenAIAsking(Asking):
             where = where if inner is choice else f"{where}.allowed_tools"
             if inner.tools is None:
                 raise refused(f"{where}.tools", "is missing", MISSING)
-            allowed = [
-                each.named(f"{where}.tools[{number}]", tools)
-                for number, each in enumerate(inner.tools)
-                if each.is_of_client(tools)
-            ]
+            allowed = []
+            for number, each in enumerate(inner.tools):
+                if each.is_of_client(tools):
+                    allowed.append(each.named(f"{where}.tools[{number}]", tools))
             hosted = [
                 kind_of_tool(each.type) for each in inner.tools if not each.is_of_client(tools)
             ]

@@ -338,10 +338,8 @@ def question_data(trace: Trace) -> Data:
 
 def _question_sections(question: Question) -> list[Data]:
     sections = [_section("Question", question.text, "rendered")]
-    sections += [
-        _section("Earlier question", f"{turn.question}\n\n{turn.answer}")
-        for turn in question.history
-    ]
+    for turn in question.history:
+        sections.append(_section("Earlier question", f"{turn.question}\n\n{turn.answer}"))
     if question.system:
         sections.append(_section("System text", question.system))
     sections += [_section(f"File {describe_file(file)}", file.text) for file in question.files]

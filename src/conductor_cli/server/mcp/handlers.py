@@ -123,8 +123,9 @@ class Handlers:
     async def _list_tools(self, _context: Any, _params: Any) -> Any:  # noqa: ANN401
         # Workers may be agents, and may have tools that change things, so no promise is made for
         # what asks them.
-        tools = [
-            Tool(
+        tools = []
+        for name, spec in TOOLS.items():
+            offered_tool = Tool(
                 name=name,
                 title=spec.title,
                 description=spec.description,
@@ -137,8 +138,7 @@ class Handlers:
                     open_world_hint=spec.open_world,
                 ),
             )
-            for name, spec in TOOLS.items()
-        ]
+            tools.append(offered_tool)
         return ListToolsResult(tools=tools)
 
     # As above
@@ -476,10 +476,8 @@ def look_at_runs(
         return _describe_step(trace, arguments["step"])
     question = one_line(trace.question.text)[:300]
     lines = [f"Run {run}: {describe_outcome(trace, live=live)}. Question: {question}"]
-    lines += [
-        f"{step.number}. {step.worker}, {step.state}: {one_line(step.step.subtask)}"
-        for step in trace.steps
-    ]
+    for step in trace.steps:
+        lines.append(f"{step.number}. {step.worker}, {step.state}: {one_line(step.step.subtask)}")
     lines += [*_notes(trace), f"[{_totals(trace)}]"]
     return result_of("\n".join(lines), trace.answer[:MAX_RESULT_TEXT])
 
@@ -519,8 +517,9 @@ def _describe_step(trace: Trace, number: int) -> CallToolResult:
     if record is None:
         hint = f"it has {format_count(len(trace.steps), 'step')}"
         raise UsageError(f"run {trace.run} has no step {number}", hint=hint)
-    prompt = [
-        f"Its worker was sent as {message.role}:\n{message.content[:MAX_RESULT_TEXT]}"
-        for message in record.prompt
-    ]
+    prompt = []
+    for message in record.prompt:
+        prompt.append(
+            f"Its worker was sent as {message.role}:\n{message.content[:MAX_RESULT_TEXT]}"
+        )
     return result_of(record.text[:MAX_RESULT_TEXT] or "(no text)", *prompt)

@@ -405,7 +405,10 @@ def worker_names(arguments: Mapping[str, Any], offered: tuple[str, ...]) -> tupl
     Raises `PolicyError` for a worker that the server was not started with.
     """
     wanted = tuple(dict.fromkeys(arguments.get("workers", ())))
-    refused = [name for name in wanted if offered and name not in offered]
+    refused = []
+    for name in wanted:
+        if offered and name not in offered:
+            refused.append(name)
     if refused:
         hint = f"it offers: {', '.join(offered)}"
         raise PolicyError(

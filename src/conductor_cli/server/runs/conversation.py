@@ -362,10 +362,12 @@ def client_calls(trace: Trace, ids: CallIds) -> tuple[ToolCall, ...]:
     record = who_answers(trace)
     if record is None:
         return trace.tool_calls
-    return tuple(
-        replace(call, id=ids.sign(SignedCall(run=trace.run, worker=record.worker, index=index)))
-        for index, call in enumerate(trace.tool_calls)
-    )
+    signed = []
+    for index, call in enumerate(trace.tool_calls):
+        signed.append(
+            replace(call, id=ids.sign(SignedCall(run=trace.run, worker=record.worker, index=index)))
+        )
+    return tuple(signed)
 
 
 def continue_response(request: ClientRequest, earlier: Trace, ids: CallIds) -> ClientRequest:

@@ -255,8 +255,9 @@ def read_holds(database: Database) -> tuple[Hold, ...]:
         "clock_timestamp()"
         " FROM conductor_calls WHERE owner IS NOT NULL AND NOT released ORDER BY id"
     )
-    return tuple(
-        Hold(
+    holds = []
+    for row in rows:
+        hold = Hold(
             id=row[0],
             day=row[1],
             worker=row[2],
@@ -265,8 +266,8 @@ def read_holds(database: Database) -> tuple[Hold, ...]:
             tokens=row[5],
             expired=row[6],
         )
-        for row in rows
-    )
+        holds.append(hold)
+    return tuple(holds)
 
 
 def release_hold(database: Database, number: int) -> bool:

@@ -410,10 +410,9 @@ def _import_calls(database: Database, rows: list[tuple[Any, ...]]) -> int:
     for row in rows:
         if row[0] in ended:  # it had not when the file was imported before
             call = dict(zip(_CALL, row, strict=True))
-            values = [
-                call[name]
-                for name in ("worker_call", "calls", "unpriced", "tokens_in", "tokens_out", "cost")
-            ]
+            values = []
+            for name in ("worker_call", "calls", "unpriced", "tokens_in", "tokens_out", "cost"):
+                values.append(call[name])
             settle = "SELECT conductor_settle(%s, 'imported', %s, %s, %s, %s, %s, %s, %s)"
             database.call(settle, row[0], *values, call["failed"])
     return int(added[0][0])
