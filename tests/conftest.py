@@ -164,19 +164,19 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     homes = tmp_path_factory.getbasetemp() / "homes"
     homes.mkdir(exist_ok=True)
     # pytest's `mktemp` reads the names of all earlier ones
-    place = Path(tempfile.mkdtemp(prefix="", dir=homes))
+    directory = Path(tempfile.mkdtemp(prefix="", dir=homes))
     for name in HOMES:
-        monkeypatch.setenv(name, str(place))
+        monkeypatch.setenv(name, str(directory))
     for name in XDG:
         monkeypatch.setenv(
             f"XDG_{name}_HOME" if name != "RUNTIME" else "XDG_RUNTIME_DIR",
-            str(place / name.lower()),
+            str(directory / name.lower()),
         )
     # A terminal would be asked first about the AGENTS.md of this repository.
     monkeypatch.setenv("CONDUCTOR_LLM_POLICY_NO_MEMORY", "yes")
     if (constants := sys.modules.get("huggingface_hub.constants")) is not None:
         importlib.reload(constants)  # the hub's library has read the environment of an earlier test
-    return place
+    return directory
 
 
 @pytest.fixture(autouse=True)
@@ -270,7 +270,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def _skip_without_posix(report: pytest.CollectReport, system: str = sys.platform) -> None:
     if not report.failed or system != "win32":
         return
-    found = re.search(r"No module named '(\w+)'", str(report.longrepr))
-    if found is not None and found[1] in POSIX_MODULES:
+    match = re.search(r"No module named '(\w+)'", str(report.longrepr))
+    if match is not None and match[1] in POSIX_MODULES:
         report.outcome = "skipped"
-        report.longrepr = (str(report.fspath), 0, f"Windows has no module {found[1]}")
+        report.longrepr = (str(report.fspath), 0, f"Windows has no module {match[1]}")

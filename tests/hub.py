@@ -33,12 +33,12 @@ storage.
 """
 
 
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
-def git_hash(data: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+def git_hash(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,13 +117,13 @@ class Hub:
 
     def commit(self, repo: str, files: dict[str, bytes], revision: str = "main") -> str:
         """A new commit with these files beside those before, and the revision set to it."""
-        place = self.repos.setdefault(repo, Repo())
-        whole = place.commits.get(place.revisions.get(revision, ""), {}) | files
+        repository = self.repos.setdefault(repo, Repo())
+        whole = repository.commits.get(repository.revisions.get(revision, ""), {}) | files
         name = hashlib.sha1(
             repr(sorted((k, sha256(v)) for k, v in whole.items())).encode()
         ).hexdigest()
-        place.commits[name] = whole
-        place.revisions[revision] = name
+        repository.commits[name] = whole
+        repository.revisions[revision] = name
         return name
 
     async def _front(self, seen: SeenRequest, wire: Wire) -> None:
@@ -162,42 +162,42 @@ class Hub:
             await self._say(wire, 404)
 
     async def _list(self, wire: Wire, repo: str, revision: str) -> None:
-        place = self.repos.get(repo)
+        repository = self.repos.get(repo)
         # The real hub says 401 to strangers, so that nobody learns which private ones there are
-        if place is None:
+        if repository is None:
             await self._say(
                 wire,
                 401,
                 {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"},
             )
             return
-        commit = place.revisions.get(revision, revision)
-        if commit not in place.commits:
+        commit = repository.revisions.get(revision, revision)
+        if commit not in repository.commits:
             await self._say(
                 wire,
                 404,
                 {"X-Error-Code": "RevisionNotFound", "X-Error-Message": "RevisionNotFound"},
             )
             return
-        siblings = [self._sibling(file, data) for file, data in place.commits[commit].items()]
+        siblings = [self._sibling(file, data) for file, data in repository.commits[commit].items()]
         answer = json.dumps({"id": repo, "sha": commit, "siblings": siblings} | self.listing)
         await self._say(wire, 200, {"Content-Type": "application/json"}, answer.encode())
 
-    def _sibling(self, file: str, data: bytes) -> dict[str, Any]:
-        size = len(data) if self.size is None else self.size
-        found = {"rfilename": file, "blobId": self.etag or git_hash(data), "size": size}
-        if len(data) < SMALL or not self.hashes:
+    def _sibling(self, file: str, content: bytes) -> dict[str, Any]:
+        size = len(content) if self.size is None else self.size
+        found = {"rfilename": file, "blobId": self.etag or git_hash(content), "size": size}
+        if len(content) < SMALL or not self.hashes:
             return found
         return found | {
-            "lfs": {"sha256": self.etag or sha256(data), "size": size, "pointerSize": 134}
+            "lfs": {"sha256": self.etag or sha256(content), "size": size, "pointerSize": 134}
         }
 
     async def _resolve(
         self, seen: SeenRequest, wire: Wire, repo: str, revision: str, file: str
     ) -> None:
-        place = self.repos[repo]
-        commit = place.revisions.get(revision, revision)
-        files = place.commits.get(commit)
+        repository = self.repos[repo]
+        commit = repository.revisions.get(revision, revision)
+        files = repository.commits.get(commit)
         if files is None or file not in files:
             code = "RevisionNotFound" if files is None else "EntryNotFound"
             await self._say(wire, 404, {"X-Error-Code": code, "X-Error-Message": code})
@@ -248,28 +248,30 @@ class Hub:
         contents = chain.from_iterable(files.values() for files in commits)
         return next(content for content in contents if sha256(content) == key)
 
-    async def _body(self, seen: SeenRequest, wire: Wire, data: bytes, fault: Fault | None) -> None:
+    async def _body(
+        self, seen: SeenRequest, wire: Wire, content: bytes, fault: Fault | None
+    ) -> None:
         kind = fault.kind if fault else ""
         if kind == "mute":
             await wire.stall()
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", seen.headers.get("range", ""))
-        start = int(asked[1]) if asked and kind != "no range" else 0
+        range_match = re.fullmatch(r"bytes=(\d+)-(\d*)", seen.headers.get("range", ""))
+        start = int(range_match[1]) if range_match and kind != "no range" else 0
         headers = {"Accept-Ranges": "bytes"}
         if self.cdn_etag:
-            headers["ETag"] = f'"{hashlib.md5(data).hexdigest()}"'
+            headers["ETag"] = f'"{hashlib.md5(content).hexdigest()}"'
         if "if-range" in seen.headers and (
             kind == "changed" or seen.headers["if-range"] != headers.get("ETag")
         ):
             start = 0
-        if start >= len(data) and asked:
-            await self._say(wire, 416, headers | {"Content-Range": f"bytes */{len(data)}"})
+        if start >= len(content) and range_match:
+            await self._say(wire, 416, headers | {"Content-Range": f"bytes */{len(content)}"})
             return
         end = (
-            min(int(asked[2]) + 1, len(data))
-            if asked and asked[2] and kind != "no range"
-            else len(data)
+            min(int(range_match[2]) + 1, len(content))
+            if range_match and range_match[2] and kind != "no range"
+            else len(content)
         )
-        body = data[start:end]
+        body = content[start:end]
         if kind == "wrong":
             body = bytes(byte ^ 1 for byte in body)
         if kind == "more":
@@ -280,9 +282,9 @@ class Hub:
             await wire.raw(head.encode() + b"%x\r\n%b\r\n0\r\n\r\n" % (len(surplus), surplus))
             return
         headers["Content-Length"] = str(len(body))
-        partial = (start, end) != (0, len(data))
+        partial = (start, end) != (0, len(content))
         if partial:
-            headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(data)}"
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(content)}"
         await self._head(wire, 206 if partial else 200, headers)
         await self._send(wire, body, fault)
 

@@ -13,9 +13,12 @@ from collections.abc import Sequence
 def png(width: int = 8, height: int = 6, padding: int = 0) -> bytes:
     """A PNG image, grey; `padding` bytes of a private chunk make it larger."""
 
-    def chunk(kind: bytes, data: bytes) -> bytes:
+    def chunk(kind: bytes, content: bytes) -> bytes:
         return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+            struct.pack(">I", len(content))
+            + kind
+            + content
+            + struct.pack(">I", zlib.crc32(kind + content))
         )
 
     pixels = zlib.compress((b"\x00" + b"\x7f" * width) * height)

@@ -98,8 +98,8 @@ class Wire:
         self.chunked = True
         await self.raw("\r\n".join([*lines, "", ""]).encode())
 
-    async def raw(self, data: bytes) -> None:
-        self.writer.write(data)
+    async def raw(self, content: bytes) -> None:
+        self.writer.write(content)
         try:
             await self.writer.drain()
         except ConnectionError:

@@ -84,7 +84,7 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def run(place: Path, *words: str, **environment: str) -> tuple[int, str]:
+def run(directory: Path, *words: str, **environment: str) -> tuple[int, str]:
     """Run two files of tests under the same conftest, by a parent that ignores Ctrl-C.
 
     Returns exit code and output.
@@ -94,7 +94,7 @@ def run(place: Path, *words: str, **environment: str) -> tuple[int, str]:
         ("test_suite", SUITE),
         ("test_module", MISSING),
     ):
-        place.joinpath(f"{name}.py").write_text(text)
+        directory.joinpath(f"{name}.py").write_text(text)
     options = (
         "-rA",
         "-p",
@@ -104,7 +104,7 @@ def run(place: Path, *words: str, **environment: str) -> tuple[int, str]:
         "-p",
         "no:warnings",
         "--rootdir",
-        str(place),
+        str(directory),
     )
     command = [sys.executable, "-m", "pytest", *options, *words]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("CI_")}
@@ -113,7 +113,7 @@ def run(place: Path, *words: str, **environment: str) -> tuple[int, str]:
     done = subprocess.run(
         command,
         env={**inherited, **environment},
-        cwd=place,
+        cwd=directory,
         capture_output=True,
         text=True,
         check=False,

@@ -116,10 +116,10 @@ def test_each_command_of_a_page_is_understood(
             if re.fullmatch(r"\w[\w-]*\.[a-z]{2,5}", word):
                 (tmp_path / word).touch()
         code = entry.run_command_line(words)
-        said = capsys.readouterr().err
+        stderr = capsys.readouterr().err
         # A sentence names a command without what it takes, or with a placeholder.
-        if code and "missing argument" not in said and not any(word.isupper() for word in words):
-            wrong.append((" ".join(words), said.splitlines()))
+        if code and "missing argument" not in stderr and not any(word.isupper() for word in words):
+            wrong.append((" ".join(words), stderr.splitlines()))
     assert wrong == []
 
 

@@ -36,10 +36,10 @@ def test_an_import_cycle_is_found(
 ) -> None:
     """Two modules that import each other are reported, however the import is written."""
     monkeypatch.syspath_prepend(tmp_path)
-    place = tmp_path / "circle"
-    place.mkdir()
+    directory = tmp_path / "circle"
+    directory.mkdir()
     for name, content in (("__init__", ""), ("a", text), ("b", "import circle.a")):
-        place.joinpath(f"{name}.py").write_text(f"{content}\n")
+        directory.joinpath(f"{name}.py").write_text(f"{content}\n")
     assert set(find_cycle("circle")) == {"circle.a", "circle.b"}
 
 

@@ -125,19 +125,19 @@ def test_a_directory_in_files_follows_no_link_and_sends_no_secret(
     stage: Stage, tmp_path: Path
 ) -> None:
     (tmp_path / "key.txt").write_text("OUTSIDE")
-    place = tmp_path / "place"
-    place.mkdir()
-    (place / "note.txt").write_text("INSIDE")
-    (place / "id_rsa").write_text("OUTSIDE")
-    (place / "linked.txt").symlink_to("../key.txt")
+    directory = tmp_path / "place"
+    directory.mkdir()
+    (directory / "note.txt").write_text("INSIDE")
+    (directory / "id_rsa").write_text("OUTSIDE")
+    (directory / "linked.txt").symlink_to("../key.txt")
     with conductor_cli.open() as orchestra:
-        run = orchestra.ask("How many?", files=[place])
+        run = orchestra.ask("How many?", files=[directory])
         assert run.answer
     assert "INSIDE" in str(stage.server.requests)
     assert "OUTSIDE" not in str(stage.server.requests)
-    told = str(run.trace.notices)
-    assert "1 link (" in told
-    assert "1 likely secret (" in told
+    notices = str(run.trace.notices)
+    assert "1 link (" in notices
+    assert "1 likely secret (" in notices
 
 
 def test_runs_at_once_share_what_a_worker_does_in_parallel(stage: Stage) -> None:

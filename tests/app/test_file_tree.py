@@ -126,7 +126,7 @@ def test_no_rule_takes_long_or_fails(
 
 
 @pytest.mark.parametrize(
-    ("size", "begin", "told"),
+    ("size", "begin", "message"),
     [
         (1 << 30, b"", "more than 256 KiB"),
         (0, b"a\n" * 20_000, "more than 10,000 lines"),
@@ -134,13 +134,13 @@ def test_no_rule_takes_long_or_fails(
     ],
 )
 def test_rules_that_are_too_many_are_an_error_and_nothing_is_sent(
-    tmp_path: Path, size: int, begin: bytes, told: str
+    tmp_path: Path, size: int, begin: bytes, message: str
 ) -> None:
     with (tmp_path / ".gitignore").open("wb") as file:
         file.write(begin)
         file.truncate(max(size, len(begin)))
     (tmp_path / "a.py").touch()
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         list_files(tmp_path)
 
 

@@ -71,7 +71,7 @@ def test_structure_stays_as_markdown(page: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "text"),
+    ("content", "text"),
     [
         ("é".encode(), "é"),
         (b"\xef\xbb\xbfa", "a"),
@@ -83,15 +83,15 @@ def test_structure_stays_as_markdown(page: str, text: str) -> None:
     ],
 )
 def test_a_page_is_decoded_by_its_mark_its_declaration_or_as_browsers_do(
-    data: bytes, text: str | None
+    content: bytes, text: str | None
 ) -> None:
-    decoded, _ = decode_page(data)
+    decoded, _ = decode_page(content)
     assert "\ufffd" not in decoded
     assert text in {None, decoded}
 
 
 @pytest.mark.parametrize(
-    ("data", "is_guess"),
+    ("content", "is_guess"),
     [
         (b"caf\xe9", True),
         (b"<meta charset=nonsense>\xe9", True),
@@ -100,8 +100,8 @@ def test_a_page_is_decoded_by_its_mark_its_declaration_or_as_browsers_do(
         (b"abc", False),
     ],
 )
-def test_a_guess_at_the_encoding_of_a_page_is_told(data: bytes, is_guess: bool) -> None:
-    assert decode_page(data)[1] is is_guess
+def test_a_guess_at_the_encoding_of_a_page_is_told(content: bytes, is_guess: bool) -> None:
+    assert decode_page(content)[1] is is_guess
 
 
 def test_a_page_is_cut_by_length_and_by_time_and_says_so() -> None:

@@ -16,8 +16,8 @@ from tests.media_files import pdf, pdf_of, stream
 
 
 def test_each_page_has_a_line_before_it() -> None:
-    found = read_pdf(pdf("One", "Two"))
-    assert (found.text, found.pages, found.read, found.problem) == (
+    pdf_text = read_pdf(pdf("One", "Two"))
+    assert (pdf_text.text, pdf_text.pages, pdf_text.read, pdf_text.problem) == (
         "[page 1]\nOne\n[page 2]\nTwo",
         2,
         2,
@@ -26,8 +26,8 @@ def test_each_page_has_a_line_before_it() -> None:
 
 
 def test_a_document_without_text_has_none() -> None:
-    found = read_pdf(pdf_of([b"<< /Length 0 >>\nstream\n\nendstream"]))
-    assert (found.text, found.pages, found.problem) == ("", 1, "")
+    pdf_text = read_pdf(pdf_of([b"<< /Length 0 >>\nstream\n\nendstream"]))
+    assert (pdf_text.text, pdf_text.pages, pdf_text.problem) == ("", 1, "")
 
 
 def _zeros(megabytes: int) -> bytes:
@@ -44,8 +44,8 @@ def test_a_stream_that_unpacks_to_hundreds_of_megabytes_is_not_unpacked(twice: b
     packed = stream(content, "/FlateDecode")
     if twice:
         packed = stream(zlib.compress(content, 9), "[/FlateDecode /FlateDecode]")
-    found = read_pdf(pdf_of([packed]))
-    assert (found.problem, found.text) == ("memory", "")
+    pdf_text = read_pdf(pdf_of([packed]))
+    assert (pdf_text.problem, pdf_text.text) == ("memory", "")
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_an_empty_password_opens_a_document_and_another_does_not(
 
     writer = PdfWriter(clone_from=io.BytesIO(pdf("hidden words")))
     writer.encrypt(user_password=password, owner_password="owner", algorithm="AES-256")
-    data = io.BytesIO()
-    writer.write(data)
-    found = read_pdf(data.getvalue())
-    assert found.problem == problem
-    assert ("hidden words" in found.text) == (problem == "")
+    buffer = io.BytesIO()
+    writer.write(buffer)
+    pdf_text = read_pdf(buffer.getvalue())
+    assert pdf_text.problem == problem
+    assert ("hidden words" in pdf_text.text) == (problem == "")

@@ -26,14 +26,14 @@ def test_an_adapter_for_a_model_that_is_not_a_file_is_refused(
 ) -> None:
     """The adapter is not silently ignored: no model is called, and the hint says what to do."""
     adapter = lora(tmp_path / "lora.gguf")
-    told = (f"the planner is {conductor}", "conductor config set planner.adapter default")
+    messages = (f"the planner is {conductor}", "conductor config set planner.adapter default")
     environ = {"CONDUCTOR_LLM_PLANNER_ADAPTER": str(adapter)}
-    stage.fails(3, "ask", "Why?", "--planner", conductor, env=environ, told=told)
+    stage.fails(3, "ask", "Why?", "--planner", conductor, env=environ, told=messages)
     assert stage.server.requests == []
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         ("gone", "there is no file"),
         ("text", "is not a GGUF file"),
@@ -41,7 +41,7 @@ def test_an_adapter_for_a_model_that_is_not_a_file_is_refused(
     ],
 )
 def test_the_error_names_the_bad_adapter(
-    stage: Stage, tiny: Path, tmp_path: Path, damage: str, said: str
+    stage: Stage, tiny: Path, tmp_path: Path, damage: str, message: str
 ) -> None:
     adapter = tmp_path / "lora.gguf"
     if damage != "gone":
@@ -49,7 +49,7 @@ def test_the_error_names_the_bad_adapter(
     environ = {"CONDUCTOR_LLM_PLANNER_ADAPTER": str(adapter)}
     done = stage.fails(5, "ask", "Why?", "--planner", tiny, env=environ)
     first = done.err.splitlines()[0]
-    assert (str(adapter) in first, said in first) == (True, True)
+    assert (str(adapter) in first, message in first) == (True, True)
     assert str(tiny) not in done.err
     assert "the planner cannot be used" not in done.err
 
@@ -86,18 +86,18 @@ def test_a_url_without_a_model_says_which_model_plans(stage: Stage) -> None:
     """
     stage.configure(workers=("beta", "gamma"), conductor=stage.url)
     stage.models["alpha"] = says("beta | - | Answer it.")
-    said = (
+    message = (
         f"alpha plans: it is the first chat model that {stage.url} lists; to choose another: "
         "--planner URL#MODEL"
     )
     done = stage.inside("ask", "How many?")
-    assert (done.code, done.out, done.err) == (0, "beta answers\n", f"conductor: note: {said}\n")
-    data = stage.inside("ask", "How many?", "--format", "json").json
-    assert (data["conductor"], data["planner_worker"]) == ("openai-compatible/alpha", None)
-    assert [notice["text"] for notice in data["notices"]] == [said]
+    assert (done.code, done.out, done.err) == (0, "beta answers\n", f"conductor: note: {message}\n")
+    report = stage.inside("ask", "How many?", "--format", "json").json
+    assert (report["conductor"], report["planner_worker"]) == ("openai-compatible/alpha", None)
+    assert [notice["text"] for notice in report["notices"]] == [message]
     shown = stage.inside("trace", "show").out
     assert "planner    openai-compatible/alpha, profile" in shown
-    assert said in " ".join(shown.replace("│", " ").split())
+    assert message in " ".join(shown.replace("│", " ").split())
     assert stage.inside("trace", "list").out.count("openai-compatible/alpha") == 2
     assert stage.inside("trace", "list", "--json").json[0]["conductor"] == "openai-compatible/alpha"
 
@@ -149,8 +149,8 @@ def test_a_worker_without_a_model_of_its_own_is_named_by_its_preset(stage: Stage
     stage.configure(f"[limits]\nattempts = 1\n{kind}", workers=("alpha",))
     stage.plan = ONE
     done = stage.inside("ask", "How many?", "--format", "jsonl")
-    asked = stage.asked("planner")[0].json["messages"][0]["content"]
-    assert "big: gpt-6.1-sol (general purpose, reasoning, very long texts)" in asked
+    sent = stage.asked("planner")[0].json["messages"][0]["content"]
+    assert "big: gpt-6.1-sol (general purpose, reasoning, very long texts)" in sent
     assert {item["name"]: item["model"] for item in done.events[0]["pool"]["workers"]}[
         "big"
     ] == "gpt-6.1-sol"

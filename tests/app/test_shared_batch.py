@@ -60,17 +60,17 @@ class Machine:
     `asked` are the ids that it has asked.
     """
 
-    def __init__(self, place: Path, url: str) -> None:
-        place.mkdir()
-        self.answers = place / "a.jsonl"
+    def __init__(self, directory: Path, url: str) -> None:
+        directory.mkdir()
+        self.answers = directory / "a.jsonl"
         self.database = Database(url)
-        self.source = place / "q.jsonl"
+        self.source = directory / "q.jsonl"
         self.source.write_text(
             "".join(f'{{"id": "q{n}", "question": "{n}?"}}\n' for n in range(COUNT))
         )
         self.asked = list[str]()
         self.limit: Decimal | None = None
-        self.locks = place / "locks"
+        self.locks = directory / "locks"
         self.bill = Decimal(0)
         self.overstates = 1
         self.running = 0
@@ -156,15 +156,15 @@ def test_each_question_is_asked_once_and_every_machine_has_all_answers(
 ) -> None:
 
     async def all_at_once() -> None:
-        assert await asyncio.gather(*(each.work() for each in machines)) == [None] * 3
+        assert await asyncio.gather(*(machine.work() for machine in machines)) == [None] * 3
 
     asyncio.run(all_at_once())
-    assert sum((Counter(each.asked) for each in machines), Counter[str]()) == ALL
-    assert all(each.asked for each in machines)
-    for each in machines:
-        assert each.ids == ALL
+    assert sum((Counter(machine.asked) for machine in machines), Counter[str]()) == ALL
+    assert all(machine.asked for machine in machines)
+    for machine in machines:
+        assert machine.ids == ALL
         assert [
-            json.loads(line)["id"] for line in failed_path(each.answers).read_text().splitlines()
+            json.loads(line)["id"] for line in failed_path(machine.answers).read_text().splitlines()
         ] == ["q13"]
 
 
@@ -203,9 +203,9 @@ def test_what_a_killed_machine_had_is_asked_by_another_and_it_asks_nothing_when_
         "the first shard had been sent"
     )
     assert two.ids == ALL
-    asked = len(one.asked)
+    request_count = len(one.asked)
     assert asyncio.run(one.work()) is None
-    assert (one.ids, len(one.asked)) == (ALL, asked)
+    assert (one.ids, len(one.asked)) == (ALL, request_count)
 
 
 def test_lines_of_an_earlier_process_are_sent_without_asking_again(machines: list[Machine]) -> None:
@@ -298,7 +298,7 @@ def test_a_shard_that_looks_free_is_asked_once(
 
 
 def bill(machines: list[Machine]) -> Decimal:
-    return sum((each.bill for each in machines), Decimal(0))
+    return sum((machine.bill for machine in machines), Decimal(0))
 
 
 @pytest.mark.parametrize("limit", ["0.35", "2.05", "4.75"])
@@ -306,11 +306,13 @@ def test_machines_at_once_spend_no_cent_more_than_the_limit(
     machines: list[Machine], limit: str
 ) -> None:
     """And what is left of it at the end is too little for another call."""
-    for each in machines:
-        each.limit = Decimal(limit)
+    for machine in machines:
+        machine.limit = Decimal(limit)
 
     async def all_at_once() -> list[Failure | None]:
-        return await asyncio.gather(*(each.work(each.pay, parallel=8) for each in machines))
+        return await asyncio.gather(
+            *(machine.work(machine.pay, parallel=8) for machine in machines)
+        )
 
     stopped = asyncio.run(all_at_once())
     assert all(failure is None or failure.reason == "limit_cost_all" for failure in stopped)
@@ -339,15 +341,15 @@ def test_what_is_spent_is_remembered_by_all_when_the_batch_goes_on(machines: lis
 def test_machines_at_once_with_a_provider_that_lies_exceed_the_limit_by_the_calls_under_way(
     machines: list[Machine],
 ) -> None:
-    for each in machines:
-        each.limit = Decimal("2.05")
-        each.overstates = 10
+    for machine in machines:
+        machine.limit = Decimal("2.05")
+        machine.overstates = 10
 
     async def all_at_once() -> None:
-        await asyncio.gather(*(each.work(each.pay, parallel=3) for each in machines))
+        await asyncio.gather(*(machine.work(machine.pay, parallel=3) for machine in machines))
 
     asyncio.run(all_at_once())
-    under_way = sum(each.most_running for each in machines)
+    under_way = sum(machine.most_running for machine in machines)
     assert bill(machines) <= Decimal("2.05") + under_way * Decimal("0.1") * 10
 
 

@@ -127,11 +127,11 @@ def test_each_span_is_inside_its_parent_and_no_token_is_lost(
 ) -> None:
     """Nested runs too, whose events are timed from their own beginning. No text is among it all."""
     spans = sent(path)
-    found = {span.context.span_id: span for span in spans}
+    spans_by_id = {span.context.span_id: span for span in spans}
     assert [span.name for span in spans if span.parent is None] == ["invoke_workflow conductor"]
     for span in spans:
         if span.parent is not None:
-            parent = found[span.parent.span_id]
+            parent = spans_by_id[span.parent.span_id]
             assert parent.start_time <= span.start_time <= span.end_time <= parent.end_time
     assert tokens_of(spans) == used(events(path))
     names = set(chain.from_iterable(span.attributes for span in spans))
@@ -161,19 +161,19 @@ def test_a_run_is_a_tree_of_spans_with_tokens(
     with conductor_cli.open() as orchestra:
         run = orchestra.ask("How many?")
         assert run.answer == "beta answers"
-    found = {span.context.span_id: span for span in spans.get_finished_spans()}
+    spans_by_id = {span.context.span_id: span for span in spans.get_finished_spans()}
 
     def path(span: Any) -> str:
-        above = found.get(span.parent.span_id) if span.parent is not None else None
+        above = spans_by_id.get(span.parent.span_id) if span.parent is not None else None
         return f"{path(above)} / {span.name}" if above is not None else span.name
 
     root = "invoke_workflow conductor"
     planner = next(
         span.name
-        for span in found.values()
+        for span in spans_by_id.values()
         if span.attributes.get("gen_ai.provider.name") == "conductor"
     )
-    assert sorted(map(path, found.values())) == sorted(
+    assert sorted(map(path, spans_by_id.values())) == sorted(
         [
             root,
             f"{root} / plan",
@@ -184,12 +184,12 @@ def test_a_run_is_a_tree_of_spans_with_tokens(
             f"{root} / invoke_agent beta / chat beta",
         ]
     )
-    top = next(span for span in found.values() if span.name == root)
+    top = next(span for span in spans_by_id.values() if span.name == root)
     assert top.attributes["conductor.run.id"] == run.id
     assert top.attributes["gen_ai.usage.input_tokens"] == run.usage.tokens_in
     assert (top.end_time - top.start_time) / 1e9 == pytest.approx(run.trace.at, abs=0.01)
-    assert "How many?" not in repr([dict(span.attributes) for span in found.values()])
-    assert tokens_of(list(found.values())) == run.usage.tokens
+    assert "How many?" not in repr([dict(span.attributes) for span in spans_by_id.values()])
+    assert tokens_of(list(spans_by_id.values())) == run.usage.tokens
 
 
 def test_a_collector_is_sent_spans_and_texts_where_they_are_asked_for(
@@ -217,9 +217,9 @@ def test_a_collector_is_sent_spans_and_texts_where_they_are_asked_for(
         gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
     )
     (resource,) = request.resource_spans
-    assert {each.key: each.value.string_value for each in resource.resource.attributes}[
-        "service.name"
-    ] == "conductor"
+    assert {
+        attribute.key: attribute.value.string_value for attribute in resource.resource.attributes
+    }["service.name"] == "conductor"
     found = [
         said in str(request) for said in ("How many?", "the key is ", "sk-a-key-that-was-read")
     ]

@@ -296,11 +296,11 @@ def test_one_limit_holds_for_all_that_tuning_runs(
     # A run of a worker costs 18 millionths of a dollar, a plan twice that: 160 of them are the
     # evaluation.
     stage.ok(*command, "--max-cost", "0.0050")
-    asked = sum(seen.method == "POST" for seen in stage.server.requests)
-    assert asked * 18e-6 <= 0.0050
+    request_count = sum(seen.method == "POST" for seen in stage.server.requests)
+    assert request_count * 18e-6 <= 0.0050
     stage.ok(*command, "--max-cost", "0.02", "--plans", "60")
     more = sum(seen.method == "POST" for seen in stage.server.requests)
-    assert asked < more <= 0.02 / 18e-6
+    assert request_count < more <= 0.02 / 18e-6
 
 
 def test_tuning_spends_no_cent_too_much(stage: Stage, encoder: Path, tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ BY_HAND = RouterFile(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"format": 2}, "format 2"),
         ({"weights": [[1.0]]}, "do not fit"),
@@ -333,10 +333,10 @@ BY_HAND = RouterFile(
         ({"workers": {}, "planner": "p", "advice": "x" * 99_999}, "more text"),
     ],
 )
-def test_a_damaged_file_is_refused(change: dict[str, object], told: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused(change: dict[str, object], message: str, tmp_path: Path) -> None:
     file = tmp_path / "bad.router"
     file.write_text(json.dumps(json.loads(write_planner(BY_HAND)) | change))
-    with pytest.raises(ModelError, match=told):
+    with pytest.raises(ModelError, match=message):
         read_planner(file)
 
 

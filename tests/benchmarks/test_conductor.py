@@ -45,16 +45,16 @@ def run(script: str, job: Path, *more: str) -> Any:
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory, load: Any) -> Path:
     """What the scripts are given, with a tiny model."""
-    place = tmp_path_factory.mktemp("job")
+    directory = tmp_path_factory.mktemp("job")
     forced = load("live_conductor")
-    model = str(make(place / "tiny.gguf", shape=LONG))
+    model = str(make(directory / "tiny.gguf", shape=LONG))
     given = {
         "model": model,
-        "cache": str(place / "cache"),
+        "cache": str(directory / "cache"),
         "context": 2 * forced.CONTEXT,
         **forced.naive_job(),
     }
-    path = place / "job.json"
+    path = directory / "job.json"
     path.write_text(json.dumps(given))
     return path
 

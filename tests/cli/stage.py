@@ -110,14 +110,14 @@ def refuses(status: int, message: str = "no") -> Script:
 
 
 def replies(
-    data: bytes | str, kind: str = "text/event-stream", status: int = 200, **headers: str
+    content: bytes | str, kind: str = "text/event-stream", status: int = 200, **headers: str
 ) -> Script:
     """A model whose whole body is `data`."""
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
         await wire.head(status, kind, **headers)
-        if data:
-            await wire.send(data)
+        if content:
+            await wire.send(content)
 
     return script
 
@@ -331,15 +331,15 @@ def limit_file_size(blocks: int) -> tuple[str, ...]:
 
 def need(program: str) -> str:
     """The path of a program; without it the test is skipped."""
-    found = shutil.which(program)
-    if found is None:
+    program_path = shutil.which(program)
+    if program_path is None:
         pytest.skip(f"{program} is not installed")
-    return found
+    return program_path
 
 
-def output_of(place: Path, *command: str) -> str:
+def output_of(directory: Path, *command: str) -> str:
     """What a program prints that succeeds in this directory and complains of nothing."""
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -355,9 +355,9 @@ def stopped(process: subprocess.Popen[bytes], number: int = signal.SIGINT) -> Do
 
 def finished(process: subprocess.Popen[bytes], given: bytes | str | None = None) -> Done:
     """Wait for a command, at most a minute."""
-    data = given.encode() if isinstance(given, str) else given
+    content = given.encode() if isinstance(given, str) else given
     try:
-        out, err = process.communicate(data, timeout=60)
+        out, err = process.communicate(content, timeout=60)
     except subprocess.TimeoutExpired:
         process.kill()
         raise

@@ -163,7 +163,7 @@ def test_a_plan_is_edited(three: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (
             "text = text.replace('\"beta\"', '\"nobody\"')",
@@ -177,13 +177,13 @@ def test_a_plan_is_edited(three: Stage) -> None:
     ],
 )
 def test_a_plan_that_was_edited_wrongly_is_edited_on_or_left(
-    three: Stage, wrong: str, said: str
+    three: Stage, wrong: str, message: str
 ) -> None:
     edit = editor(three, wrong, "text = text + ' '", "sys.exit(3)")
     with terminal(three, "ask", "--approve", "hi", size=(250, 60), EDITOR=edit) as shown:
-        press(shown, "e", said)
+        press(shown, "e", message)
         press(shown, "e", asked=2)
-        shown.until(lambda screen: screen.count(said) == 2 and screen.count(CHOICES) == 3)
+        shown.until(lambda screen: screen.count(message) == 2 and screen.count(CHOICES) == 3)
         shown.program.send("e")
         shown.until("exited with code 3; nothing is changed")
         press(shown, "q", asked=4)

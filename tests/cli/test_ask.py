@@ -99,7 +99,7 @@ def test_continue_from_takes_a_run_by_the_beginning_of_its_id(stage: Stage) -> N
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--continue-from", "nope", "go on"), "there is no run 'nope'"),
         (
@@ -112,11 +112,11 @@ def test_continue_from_takes_a_run_by_the_beginning_of_its_id(stage: Stage) -> N
     ],
 )
 def test_what_cannot_be_continued_is_never_a_question(
-    stage: Stage, words: tuple[str, ...], said: str
+    stage: Stage, words: tuple[str, ...], message: str
 ) -> None:
     stage.inside("ask", "first")
     stage.server.requests.clear()
-    stage.costs_nothing(2, "ask", *words, told=said)
+    stage.costs_nothing(2, "ask", *words, told=message)
 
 
 def test_no_trace_stores_nothing(stage: Stage) -> None:
@@ -153,12 +153,12 @@ def test_a_disabled_worker_is_not_offered(stage: Stage) -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with files, one with a space in its name, and a directory."""
-    place = tmp_path / "folder"
-    (place / "docs").mkdir(parents=True)
+    directory = tmp_path / "folder"
+    (directory / "docs").mkdir(parents=True)
     for name in ("a.txt", "b.txt", "my notes.md", "make"):
-        place.joinpath(name).write_text(f"in {name}")
-    monkeypatch.chdir(place)
-    return place
+        directory.joinpath(name).write_text(f"in {name}")
+    monkeypatch.chdir(directory)
+    return directory
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_files_after_a_file_are_files(folder: Path, given: str, meant: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("-f a.txt c.txt", "there is no file c.txt"),
         ("-f a.txt *.rst", "there is no file *.rst"),
@@ -192,16 +192,18 @@ def test_files_after_a_file_are_files(folder: Path, given: str, meant: str) -> N
         ("-f a.txt docs", "docs is a directory"),
     ],
 )
-def test_what_looks_like_a_file_and_is_none_is_refused(folder: Path, given: str, said: str) -> None:
-    with pytest.raises(UsageError) as found:
+def test_what_looks_like_a_file_and_is_none_is_refused(
+    folder: Path, given: str, message: str
+) -> None:
+    with pytest.raises(UsageError) as error:
         with_each_file(given.split(), ("-f",))
-    assert found.value.message == said
-    assert "words of the question go before -f, or after --" in found.value.hint
+    assert error.value.message == message
+    assert "words of the question go before -f, or after --" in error.value.hint
 
 
 def test_words_that_name_files_are_told(stage: Stage, folder: Path) -> None:
-    told = stage.inside("ask", "Compare", "a.txt", "b.txt", "make", "docs", "c.txt").err
-    assert told.startswith(
+    stderr = stage.inside("ask", "Compare", "a.txt", "b.txt", "make", "docs", "c.txt").err
+    assert stderr.startswith(
         "a.txt, b.txt are read as a part of the question; to attach a file: -f a.txt\n"
     )
     assert stage.inside("ask", "what is make?").err == ""
@@ -316,8 +318,8 @@ def test_a_plan_file_cannot_raise_a_limit(
     done = stage.inside("run", written(tmp_path, steps=THREE_STEPS, limits=plan))
     assert (done.code, len(stage.asked("alpha"))) == (code, calls)
     asked = [f"asks for limits.{name} = " for name in plan]
-    told = [line for line in asked if line in done.err]
-    assert told == ([] if plan in ({"calls": 2}, {"calls": None}) else asked)
+    lines = [line for line in asked if line in done.err]
+    assert lines == ([] if plan in ({"calls": 2}, {"calls": None}) else asked)
 
 
 def test_how_to_allow_what_a_plan_asks_for(stage: Stage, tmp_path: Path) -> None:
@@ -357,9 +359,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_plan_is_refused_with_the_place(stage: Stage, tmp_path: Path, what: str) -> None:
-    change, said = WRONG[what]
+@pytest.mark.parametrize("case_name", WRONG)
+def test_a_wrong_plan_is_refused_with_the_place(
+    stage: Stage, tmp_path: Path, case_name: str
+) -> None:
+    change, said = WRONG[case_name]
     stage.costs_nothing(2, "run", written(tmp_path, **change), told=said)
 
 

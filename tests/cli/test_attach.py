@@ -136,11 +136,11 @@ def test_continue_and_rerun_find_the_bytes_and_say_when_they_are_gone(
     for again in (("ask", "-c", "And now?"), ("trace", "rerun", "last")):
         seeing.ok(*again)
         assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
-    asked = len(seeing.asked("alpha"))
+    request_count = len(seeing.asked("alpha"))
     stored(seeing)[0].unlink()
     for again in (("ask", "-c", "And now?"), ("trace", "rerun", "last")):
         seeing.fails(2, *again, told="chart.png is not stored any more")
-    assert len(seeing.asked("alpha")) == asked
+    assert len(seeing.asked("alpha")) == request_count
     assert seeing.inside("trace", "replay", "last", "--speed", "0").code == 0
 
 
@@ -165,12 +165,12 @@ def test_a_false_suffix_is_told_and_the_file_taken_for_what_it_is(
     assert "chart.png is a PDF document, not a PNG image, and is attached as such" in done.err
     assert "file" in [part["type"] for part in sent_to(seeing, "alpha")]
     (tmp_path / "notes.txt").write_bytes(png())
-    told = seeing.inside("ask", "What?", "-f", tmp_path / "notes.txt").err
-    assert "notes.txt is a PNG image, and is attached as such" in told
+    stderr = seeing.inside("ask", "What?", "-f", tmp_path / "notes.txt").err
+    assert "notes.txt is a PNG image, and is attached as such" in stderr
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "content", "message"),
     [
         ("chart.png", b"", "chart.png is empty"),
         ("chart.png", png()[:-20], "chart.png is a damaged or truncated PNG image"),
@@ -188,11 +188,11 @@ def test_a_false_suffix_is_told_and_the_file_taken_for_what_it_is(
     ],
 )
 def test_what_cannot_be_attached_is_refused(
-    seeing: Stage, tmp_path: Path, name: str, data: bytes, said: str
+    seeing: Stage, tmp_path: Path, name: str, content: bytes, message: str
 ) -> None:
-    (tmp_path / name).write_bytes(data)
+    (tmp_path / name).write_bytes(content)
     env = {"CONDUCTOR_LLM_ATTACHMENTS_IMAGE_MB": "2"}
-    seeing.costs_nothing(2, "ask", "What?", "-f", tmp_path / name, env=env, told=said)
+    seeing.costs_nothing(2, "ask", "What?", "-f", tmp_path / name, env=env, told=message)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("named", "sent", "told"),
+    ("named", "sent", "message"),
     [
         (
             ".",
@@ -320,9 +320,9 @@ def tree(tmp_path: Path) -> Path:
     ],
 )
 def test_texts_of_a_directory_are_attached(
-    seeing: Stage, tree: Path, named: str, sent: list[str], told: str
+    seeing: Stage, tree: Path, named: str, sent: list[str], message: str
 ) -> None:
-    done = seeing.ends(0 if sent else 2, "ask", "What?", "-f", named, cwd=tree, told=told)
+    done = seeing.ends(0 if sent else 2, "ask", "What?", "-f", named, cwd=tree, told=message)
     if sent:
         (path,) = seeing.traces.glob("*.jsonl")
         files = json.loads(trace_bytes(path).splitlines()[0])["question"]["files"]
@@ -444,13 +444,13 @@ local.env htpasswd
 @pytest.fixture
 def workplace(tmp_path: Path) -> Path:
     """A directory with secrets of many kinds, and files that only sound like them."""
-    place = tmp_path / "workplace"
-    place.mkdir()
+    directory = tmp_path / "workplace"
+    directory.mkdir()
     for name in SECRETS.split():
-        (place / name).write_text("SECRET")
-    (place / "signing.asc").write_text("-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nSECRET")
-    (place / "notes.txt").write_text(f"My key for SECRET is:\n{KEY}")
-    (place / "config.json").write_text(json.dumps({"key": KEY, "for": "SECRET"}))
+        (directory / name).write_text("SECRET")
+    (directory / "signing.asc").write_text("-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nSECRET")
+    (directory / "notes.txt").write_text(f"My key for SECRET is:\n{KEY}")
+    (directory / "config.json").write_text(json.dumps({"key": KEY, "for": "SECRET"}))
     for name in (
         ".env",
         ".env.local",
@@ -460,7 +460,7 @@ def workplace(tmp_path: Path) -> Path:
         ".git-credentials",
         ".htpasswd",
     ):
-        (place / name).write_text("SECRET")
+        (directory / name).write_text("SECRET")
     public = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
     texts = {
         "ca.pem": public,
@@ -472,8 +472,8 @@ def workplace(tmp_path: Path) -> Path:
         "find.py": 'if "-----BEGIN PRIVATE KEY-----" in text:',
     }
     for name, text in texts.items():
-        (place / name).write_text(text)
-    return place
+        (directory / name).write_text(text)
+    return directory
 
 
 @pytest.mark.parametrize(
@@ -503,11 +503,11 @@ def test_of_a_directory_or_a_pattern_nothing_that_looks_like_a_secret_is_sent(
 def test_a_directory_of_secrets_alone_sends_nothing_and_says_why(
     stage: Stage, workplace: Path
 ) -> None:
-    told = (
+    messages = (
         "there are no files to attach; left out: 3 likely secrets (id_ed25519, id_rsa, id_rsa_work)",
         "-f PATH",
     )
-    stage.costs_nothing(2, "ask", "What?", "-f", "id_*[!b]", cwd=workplace, told=told)
+    stage.costs_nothing(2, "ask", "What?", "-f", "id_*[!b]", cwd=workplace, told=messages)
 
 
 @pytest.mark.parametrize("name", ["id_rsa", ".env", "notes.txt", "prod.env"])
@@ -704,13 +704,15 @@ def test_documents_of_a_directory_together_have_bounded_time(
     """Small files may become gigabytes of elements, and a directory may have hundreds of them."""
     pytest.importorskip("mammoth")
     monkeypatch.setattr(attach, "TREE_SECONDS", 2.0)
-    place = tmp_path / "place"
-    place.mkdir()
+    directory = tmp_path / "place"
+    directory.mkdir()
     for number in range(40):
-        word_document(place / f"{number}.docx", "<w:p/>" * 2_000_000 if number < 2 else "<w:p/>")
-    (place / "note.txt").write_text("INSIDE")
+        word_document(
+            directory / f"{number}.docx", "<w:p/>" * 2_000_000 if number < 2 else "<w:p/>"
+        )
+    (directory / "note.txt").write_text("INSIDE")
     begin = time.monotonic()
-    done = stage.ok("ask", "How long?", "-f", place)
+    done = stage.ok("ask", "How long?", "-f", directory)
     assert time.monotonic() - begin < 20
     assert "unread documents (" in done.err
     assert "INSIDE" in text_of(sent_to(stage, "alpha"))
@@ -798,8 +800,8 @@ def test_without_these_tools_it_is_refused_and_nobody_is_asked(
     if how[0] == "--set":
         stage.ok("config", "set", "attachments.tools", "false")
         how = ()
-    told = ("more than any worker reads: alpha 32,768 (assumed)", "--fit", "--set context=N")
-    stage.ends(2, "ask", "Where?", "-f", repository, *how, told=told)
+    messages = ("more than any worker reads: alpha 32,768 (assumed)", "--fit", "--set context=N")
+    stage.ends(2, "ask", "Where?", "-f", repository, *how, told=messages)
     assert stage.posts == []
 
 
@@ -817,8 +819,8 @@ def test_fit_shortens_and_says_so_also_quietly(
 
 def test_a_change_on_stdin_that_no_worker_reads_whole_is_refused(stage: Stage) -> None:
     """So a review in a hook cannot pass what nobody has read."""
-    told = "the question has about"
-    stage.fails(2, "-q", "ask", "-", given=LARGE, told=told)
+    message = "the question has about"
+    stage.fails(2, "-q", "ask", "-", given=LARGE, told=message)
     assert stage.posts == []
     stage.configure(workers={"alpha": "context = 200000"})
     stage.ok("-q", "ask", "-", given=LARGE)

@@ -47,8 +47,8 @@ async def echo(seen: SeenRequest, wire: Wire) -> None:
 
 
 def asked_number(seen: SeenRequest) -> str:
-    found = re.search(r"number (\d+)", str(seen.json["messages"]))
-    return found[1] if found else ""
+    match = re.search(r"number (\d+)", str(seen.json["messages"]))
+    return match[1] if match else ""
 
 
 def write(path: Path, lines: list[Any]) -> Path:
@@ -130,7 +130,7 @@ def test_json_is_demanded_where_a_request_of_openais_form_does(one: Stage, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         ({"n": 3}, "n must be 1"),
         ({"logprobs": True}, "logprobs cannot be had"),
@@ -143,12 +143,12 @@ def test_json_is_demanded_where_a_request_of_openais_form_does(one: Stage, tmp_p
     ids=str,
 )
 def test_what_a_request_of_openais_form_cannot_have_is_refused_before_anything_is_asked(
-    one: Stage, tmp_path: Path, body: dict[str, Any], told: str
+    one: Stage, tmp_path: Path, body: dict[str, Any], message: str
 ) -> None:
     source = write(tmp_path / "questions.jsonl", [chat("number 7", **body)])
     out = tmp_path / "answers.jsonl"
     done = one.costs_nothing(2, "batch", source, "-o", out, "--yes")
-    assert told in done.err
+    assert message in done.err
     assert "line 1" in done.err
 
 
@@ -235,7 +235,7 @@ def test_failed_questions_are_asked_again_from_their_file(one: Stage, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "message"),
     [
         (["", " "], "has no questions"),
         (
@@ -261,17 +261,17 @@ def test_failed_questions_are_asked_again_from_their_file(one: Stage, tmp_path: 
     ],
 )
 def test_input_that_cannot_be_asked_costs_nothing(
-    one: Stage, tmp_path: Path, lines: list[Any], told: str
+    one: Stage, tmp_path: Path, lines: list[Any], message: str
 ) -> None:
     out = write(tmp_path / "a.jsonl", [{"id": "q1", "question": "number 1", "answer": "1"}])
     before = out.read_bytes()
-    one.fails(2, "batch", write(tmp_path / "q.jsonl", lines), "-o", out, "--yes", told=told)
+    one.fails(2, "batch", write(tmp_path / "q.jsonl", lines), "-o", out, "--yes", told=message)
     assert out.read_bytes() == before
     assert not one.server.requests
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "message"),
     [
         (
             ['{"id": "a", "question": "hi"},', '{"id": "b", "question": "ho"}'],
@@ -290,11 +290,11 @@ def test_input_that_cannot_be_asked_costs_nothing(
 )
 @pytest.mark.parametrize("name", ["q.txt", "q.jsonl"])
 def test_a_mistake_in_json_is_not_asked_as_a_question(
-    one: Stage, tmp_path: Path, lines: list[str], told: str, name: str
+    one: Stage, tmp_path: Path, lines: list[str], message: str, name: str
 ) -> None:
-    told = "line 1: it is not a JSON object" if name == "q.jsonl" else told
+    message = "line 1: it is not a JSON object" if name == "q.jsonl" else message
     one.fails(
-        2, "batch", write(tmp_path / name, lines), "-o", tmp_path / "a.jsonl", "--yes", told=told
+        2, "batch", write(tmp_path / name, lines), "-o", tmp_path / "a.jsonl", "--yes", told=message
     )
     assert not one.server.requests
 
@@ -586,9 +586,9 @@ def test_a_batch_on_ray_asks_each_question_once_and_goes_on_without_it(
         {f"q{n}": 1 for n in range(40) if n != 13}
     )
     assert [line["id"] for line in read(tmp_path / "a.failed.jsonl")] == ["q13"]
-    asked = len(one.asked("alpha"))
+    request_count = len(one.asked("alpha"))
     assert one.inside(*words).code == 7
-    assert len(one.asked("alpha")) == asked
+    assert len(one.asked("alpha")) == request_count
 
 
 @needs_ray
@@ -650,8 +650,8 @@ def test_an_evaluation_on_nodes_runs_cases_once(
     one.models["alpha"] = overloaded_by_13
     first = one.ok(*words, "--ray", "auto").json["systems"]
     assert [(system["right"], system["failed"]) for system in first] == [(5, 1)]
-    asked = len(one.asked("alpha"))
+    request_count = len(one.asked("alpha"))
     one.models["alpha"] = says("13")
     again = one.ok(*words).json["systems"]
     assert [(system["right"], system["failed"]) for system in again] == [(6, 0)]
-    assert len(one.asked("alpha")) == asked + 1
+    assert len(one.asked("alpha")) == request_count + 1

@@ -61,9 +61,9 @@ def talk(*lines: str, **how: Any) -> ChatSession:
 
 def command_of(line: str) -> tuple[SlashCommand, str]:
     """The command of a line that is one, and what follows its name."""
-    found = find_command(line)
-    assert found is not None, line
-    return found
+    command = find_command(line)
+    assert command is not None, line
+    return command
 
 
 async def enter(chat: ChatSession, line: str) -> None:
@@ -106,9 +106,9 @@ def test_undo_removes_an_unanswered_question_first(
         assert chat.last.question.text == "And at night?"
         await enter(chat, "/undo")
         assert chat.last.question.text == "Why is the sky blue?"
-        asked = len(stage.server.requests)
+        request_count = len(stage.server.requests)
         await enter(chat, "/redo")  # that run is complete
-        assert len(stage.server.requests) == asked
+        assert len(stage.server.requests) == request_count
         await enter(chat, "/undo")
         with pytest.raises(UsageError, match="no run yet"):
             await chat.finish()
@@ -172,10 +172,10 @@ def test_save_never_overwrites_a_file(
     run_in_chat(work)
     wanted = "## Question 1\n\n```text\nWhy?\n```\n\n## Answer 1\n\nalpha answers\n"
     assert target.read_text().endswith(wanted)
-    told = capsys.readouterr().err
-    assert "there is nothing to save yet" in told
-    assert f"saved as {target}" in told
-    assert "cannot be written: File exists" in told
+    stderr = capsys.readouterr().err
+    assert "there is nothing to save yet" in stderr
+    assert f"saved as {target}" in stderr
+    assert "cannot be written: File exists" in stderr
 
 
 def test_a_new_conversation_knows_nothing_of_the_one_before(stage: Stage, tmp_path: Path) -> None:
@@ -256,12 +256,12 @@ def test_copy_takes_the_desktop_s_program_or_the_terminal(
         await enter(chat, "/copy")
 
     run_in_chat(work)
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     if program:
         assert (tmp_path / "copied").read_text() == "ls -l\n"
-        assert "copied" in said
+        assert "copied" in stderr
     else:
-        assert "\x1b]52;c;bHMgLWwK\x07" in said
+        assert "\x1b]52;c;bHMgLWwK\x07" in stderr
 
 
 def test_another_model_plans_from_the_next_question_on(
@@ -270,9 +270,9 @@ def test_another_model_plans_from_the_next_question_on(
     stage.models["beta"] = says(ONE)
     talk("/planner beta", "/tools", "Why?", "/planner -", "Why not?")
     assert [seen.json["model"] for seen in stage.posts] == ["beta", "alpha", "planner", "alpha"]
-    said = capsys.readouterr().err
-    assert "beta plans" in said
-    assert "there are no tools" in said
+    stderr = capsys.readouterr().err
+    assert "beta plans" in stderr
+    assert "there are no tools" in stderr
 
 
 def test_an_earlier_name_of_a_command_works_and_says_the_present_one(
@@ -280,8 +280,8 @@ def test_an_earlier_name_of_a_command_works_and_says_the_present_one(
 ) -> None:
     talk("/conductor beta", "Why?")
     assert not stage.asked("planner")
-    told = "/conductor is called /planner now; the earlier name works on"
-    assert told in capsys.readouterr().err
+    message = "/conductor is called /planner now; the earlier name works on"
+    assert message in capsys.readouterr().err
 
 
 def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
@@ -307,7 +307,7 @@ def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("/mode fast", "unknown mode"),
         ("/workers gamma", "gamma"),
@@ -327,7 +327,7 @@ def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
     ],
 )
 def test_wrong_command_changes_nothing(
-    stage: Stage, capsys: pytest.CaptureFixture[str], line: str, said: str
+    stage: Stage, capsys: pytest.CaptureFixture[str], line: str, message: str
 ) -> None:
 
     async def work(chat: ChatSession) -> None:
@@ -338,7 +338,7 @@ def test_wrong_command_changes_nothing(
 
     run_in_chat(work)
     printed = capsys.readouterr().err
-    assert said in printed
+    assert message in printed
     assert printed.startswith("conductor: ")
 
 
@@ -350,9 +350,9 @@ def test_redo_on_another_worker_replaces_the_answer(
     assert [len(stage.asked(model)) for model in ("planner", "alpha", "beta")] == [1, 2, 1]
     assert [trace.answer for trace in chat.turns] == ["beta answers"]
     assert len(chat.runs) == 2
-    said = capsys.readouterr().err
-    assert "gamma" in said
-    assert "the last run is complete" in said
+    stderr = capsys.readouterr().err
+    assert "gamma" in stderr
+    assert "the last run is complete" in stderr
 
 
 def test_plan_is_shown_without_running_and_redo_runs_it(

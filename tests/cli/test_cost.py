@@ -50,9 +50,9 @@ def test_what_was_spent_is_shown_by_day_and_worker(stage: Stage) -> None:
         "planner",
         "3",
     ]
-    found = stage.inside("cost", "--json").json
-    assert (found["total"]["cost"], found["total"]["calls"]) == ("0.000261", 3)
-    assert [row["worker"] for row in found["rows"]] == ["alpha", "beta", "planner"]
+    report = stage.inside("cost", "--json").json
+    assert (report["total"]["cost"], report["total"]["calls"]) == ("0.000261", 3)
+    assert [row["worker"] for row in report["rows"]] == ["alpha", "beta", "planner"]
 
 
 HOSTILE: dict[str, dict[str, Any]] = {
@@ -106,12 +106,12 @@ def test_what_each_key_spent_is_shown(stage: Stage) -> None:
         ["all", "4"],
     ]
     assert "today: $0.5000 of $2.00 (key laptop)" in done.err
-    found = stage.inside("cost", "--by", "key", "--json").json
-    assert [(row["key"], row["cost"]) for row in found["rows"]] == [
+    report = stage.inside("cost", "--by", "key", "--json").json
+    assert [(row["key"], row["cost"]) for row in report["rows"]] == [
         (None, "0.000261"),
         ("laptop", "0.5"),
     ]
-    assert found["total"]["cost"] == "0.500261"
+    assert report["total"]["cost"] == "0.500261"
     assert len(stage.inside("cost", "--json").json["rows"]) == 4
 
 

@@ -34,7 +34,7 @@ def finds(
     stage: Stage,
     name: str,
     state: str,
-    *said: str,
+    *message: str,
     code: int | None = None,
     words: Sequence[str] = (),
     **how: Any,
@@ -46,7 +46,9 @@ def finds(
     done = stage.inside("doctor", "--json", *words, **how)
     check = checks(done)[name]
     assert (check["state"], done.code if code is not None else None) == (state, code), done
-    assert [text for text in said if text not in f"{check['found']}\n{check['hint']}"] == [], check
+    assert [text for text in message if text not in f"{check['found']}\n{check['hint']}"] == [], (
+        check
+    )
     assert check["hint"] or state == "ok"
     return check
 
@@ -54,15 +56,15 @@ def finds(
 def test_doctor_checks_build_memory_disk_and_model(stage: Stage, tiny: Path) -> None:
     stage.configure(conductor=str(tiny))
     done = stage.ok("doctor", "--json")
-    found = checks(done)
-    assert {"llama.cpp", "memory", "downloads", "prefixes", "traces"} <= set(found)
-    assert "llama-cpp-python 0." in found["llama.cpp"]["found"]
+    results = checks(done)
+    assert {"llama.cpp", "memory", "downloads", "prefixes", "traces"} <= set(results)
+    assert "llama-cpp-python 0." in results["llama.cpp"]["found"]
     # 600 MB and a little: the file is a quarter of a megabyte
-    assert "needs 60" in found["memory"]["found"]
-    assert "free" in found["prefixes"]["found"]
-    assert found["planner"]["state"] == "ok"
-    assert "SHA-256 never checked" in found["planner"]["found"]
-    assert "the first step after" in found["planning"]["found"]
+    assert "needs 60" in results["memory"]["found"]
+    assert "free" in results["prefixes"]["found"]
+    assert results["planner"]["state"] == "ok"
+    assert "SHA-256 never checked" in results["planner"]["found"]
+    assert "the first step after" in results["planning"]["found"]
 
 
 def test_a_model_that_is_too_large_is_a_warning_with_a_smaller_one(
@@ -120,9 +122,9 @@ def test_a_damaged_model_of_the_store_is_a_warning(stage: Stage, tiny: Path) -> 
 def test_hints_are_aligned_below_the_check(stage: Stage) -> None:
     stage.config.write_text("[limits]\nattempts = 1\n")
     lines = stage.inside("doctor").out.splitlines()
-    place = next(number for number, line in enumerate(lines) if "no planner is chosen" in line)
-    assert lines[place].startswith("failed   planner: ")
-    assert lines[place + 1].startswith("         to find or download one: conductor setup")
+    line_index = next(number for number, line in enumerate(lines) if "no planner is chosen" in line)
+    assert lines[line_index].startswith("failed   planner: ")
+    assert lines[line_index + 1].startswith("         to find or download one: conductor setup")
 
 
 @pytest.mark.parametrize(("offload", "state"), [(True, "ok"), (False, "warning")])
@@ -168,10 +170,10 @@ def test_no_secret_is_in_the_report(stage: Stage, monkeypatch: pytest.MonkeyPatc
         "tok-of-somebody-else",
         "p4ss:word/0123456789",
     )
-    said = " ".join(
+    message = " ".join(
         f"{key} {quote(key, safe='')} {b64encode(key.encode()).decode()}" for key in keys
     )
-    stage.models = {"alpha": refuses(400, said), PLANNER: refuses(400, said)}
+    stage.models = {"alpha": refuses(400, message), PLANNER: refuses(400, message)}
     done = stage.inside("doctor", "--json")
     for key in (*keys, "not-to-be-shown"):
         assert key[4:-4] not in done.out
@@ -183,12 +185,12 @@ def test_everything_is_checked_by_use(stage: Stage) -> None:
     stage.plan = TWO
     done = stage.inside("doctor", "--json")
     assert (done.code, done.err) == (0, "")
-    found = checks(done)
+    results = checks(done)
     assert done.json["ok"] is True
-    assert found["planning"]["found"].startswith("planned 2 steps, ")
-    assert found["planning"]["seconds"] > 0
-    assert found["worker alpha"]["found"].endswith(", answered")
-    assert found["worker beta"]["seconds"] > 0
+    assert results["planning"]["found"].startswith("planned 2 steps, ")
+    assert results["planning"]["seconds"] > 0
+    assert results["worker alpha"]["found"].endswith(", answered")
+    assert results["worker beta"]["seconds"] > 0
     assert [len(stage.asked(name)) for name in (PLANNER, "alpha", "beta")] == [1, 1, 1]
 
 
@@ -206,9 +208,9 @@ def test_offline_calls_no_worker(stage: Stage) -> None:
 def test_offline_calls_no_local_model_server(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_HOST", f"127.0.0.1:{stage.server.port}")
     stage.configure(workers=())
-    found = checks(stage.inside("doctor", "--offline", "--json"))
+    results = checks(stage.inside("doctor", "--offline", "--json"))
     assert stage.server.requests == []
-    assert found["workers"]["found"].endswith("local model servers were not asked")
+    assert results["workers"]["found"].endswith("local model servers were not asked")
 
 
 def test_planning_counts_towards_the_daily_limit(stage: Stage) -> None:
@@ -259,10 +261,10 @@ def test_a_refused_key_has_the_same_hint_everywhere(stage: Stage) -> None:
     assert f"  {hint}\n" in stage.inside("ask", "What?", "--workers", "alpha").err
     tests = stage.inside("workers", "test", "--json").json
     assert [test["error"]["hint"] for test in tests] == [hint, hint]
-    found = checks(stage.ends(4, "doctor", "--json"))
+    results = checks(stage.ends(4, "doctor", "--json"))
     assert (
-        found["worker alpha"]["hint"].splitlines()[0]
-        == found["worker beta"]["hint"].splitlines()[0]
+        results["worker alpha"]["hint"].splitlines()[0]
+        == results["worker beta"]["hint"].splitlines()[0]
         == hint
     )
     stage.models[PLANNER] = refuses(401, "wrong key")
@@ -276,8 +278,8 @@ def test_a_forbidden_worker_is_not_called(
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".conductor.toml").write_text('[policy]\ndeny = ["alpha"]\n')
     stage.plan = "beta | - | Answer it."
-    found = checks(stage.inside("doctor", "--json"))
-    assert "not called: policy.deny names alpha" in found["worker alpha"]["found"]
+    results = checks(stage.inside("doctor", "--json"))
+    assert "not called: policy.deny names alpha" in results["worker alpha"]["found"]
     assert stage.asked("alpha") == []
     assert len(stage.asked("beta")) == 1
 
@@ -297,11 +299,13 @@ def test_a_check_that_hangs_is_abandoned(stage: Stage, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(doctor, "TIMEOUT", 0.05)
     settings = load_settings({**stage.environ(), "CONDUCTOR_LLM_KEYRING_SECONDS": "0.05"})
-    found = {check.name: check for check in doctor.check_machine(settings, (hangs, breaks, well))}
+    checks_by_name = {
+        check.name: check for check in doctor.check_machine(settings, (hangs, breaks, well))
+    }
     ending.set()
-    assert found["well"].state == "ok"
-    assert (found["hangs"].state, found["hangs"].code) == ("failed", 1)
-    assert "RuntimeError" in found["breaks"].text
+    assert checks_by_name["well"].state == "ok"
+    assert (checks_by_name["hangs"].state, checks_by_name["hangs"].code) == ("failed", 1)
+    assert "RuntimeError" in checks_by_name["breaks"].text
 
 
 def test_a_directory_that_cannot_be_written_is_a_failure(stage: Stage, home: Path) -> None:

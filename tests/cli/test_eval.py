@@ -78,22 +78,26 @@ def by_name(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def test_each_system_runs_on_the_same_cases(two_workers: Stage, cases: Path) -> None:
     done = two_workers.ok("eval", cases, "--systems", "alone,vote", "--yes", "--json")
-    found = by_name(done.json)
-    assert {name: system["right"] for name, system in found.items()} == {
+    results = by_name(done.json)
+    assert {name: system["right"] for name, system in results.items()} == {
         "alone:alpha": 4,
         "alone:beta": 2,
         "vote": 4,
     }
-    assert [system["n"] for system in found.values()] == [6, 6, 6]
-    assert (found["alone:alpha"]["calls"], found["vote"]["calls"], found["vote"]["tokens"]) == (
+    assert [system["n"] for system in results.values()] == [6, 6, 6]
+    assert (
+        results["alone:alpha"]["calls"],
+        results["vote"]["calls"],
+        results["vote"]["tokens"],
+    ) == (
         1,
         5,
         120,
     )
-    assert (found["alone:alpha"]["cost"], found["alone:alpha"]["unpriced"]) == (None, 6)
+    assert (results["alone:alpha"]["cost"], results["alone:alpha"]["unpriced"]) == (None, 6)
     assert done.json["best_worker"] == "alone:alpha"
-    assert found["alone:beta"]["versus_best"]["difference"] == pytest.approx(-1 / 3)
-    assert found["alone:alpha"]["tags"]["sums"]["right"] == 4
+    assert results["alone:beta"]["versus_best"]["difference"] == pytest.approx(-1 / 3)
+    assert results["alone:alpha"]["tags"]["sums"]["right"] == 4
     assert (done.json["cases"], done.json["seed"], done.json["source"]) == (6, 0, "sums.jsonl")
     assert "18 of 18 runs" in done.err
     spent = two_workers.ok("cost", "--json").json["rows"]
@@ -186,8 +190,8 @@ def test_by_default_the_conductor_is_left_out_if_no_model_plans(
 def test_an_evaluation_that_may_cost_money_needs_a_confirmation(
     two_workers: Stage, cases: Path
 ) -> None:
-    told = ("12 runs: about 12 calls", "unknown: no price is known for alpha, beta", "--yes")
-    two_workers.ends(2, "eval", cases, "--systems", "alone", out="", told=told)
+    messages = ("12 runs: about 12 calls", "unknown: no price is known for alpha, beta", "--yes")
+    two_workers.ends(2, "eval", cases, "--systems", "alone", out="", told=messages)
     # It cannot be enforced
     two_workers.fails(3, "eval", cases, "--systems", "alone", "--yes", "--max-cost", "1")
     assert two_workers.posts == []
@@ -427,9 +431,9 @@ def test_damaged_evaluations_are_not_listed(two_workers: Stage, cases: Path) -> 
     whole, damaged = (
         row["id"] for row in two_workers.inside("eval", "--list", "--json").json["evaluations"]
     )
-    place = two_workers.home / "state/conductor-llm/evals"
-    (place / damaged / "spec.json").write_text("{")
-    (place / "a file").touch()
+    directory = two_workers.home / "state/conductor-llm/evals"
+    (directory / damaged / "spec.json").write_text("{")
+    (directory / "a file").touch()
     listed = two_workers.ok("eval", "--list")
     suites, _, evaluations = listed.out.partition("\n\n")
     lines = [line.split() for line in evaluations.splitlines()]

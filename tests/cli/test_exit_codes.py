@@ -35,8 +35,8 @@ from tests.traces.stored import trace_bytes
 
 def test_3_for_a_setting_that_cannot_be_used(stage: Stage) -> None:
     stage.configure("[limits]\nsteps = 'many'")
-    told = f"{stage.config}, line 4: limits.steps is 'many'; expected a whole number from 1 to 5"
-    stage.costs_nothing(3, "ask", "hi", told=told)
+    message = f"{stage.config}, line 4: limits.steps is 'many'; expected a whole number from 1 to 5"
+    stage.costs_nothing(3, "ask", "hi", told=message)
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
@@ -46,7 +46,7 @@ def test_4_for_a_missing_key(stage: Stage, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "code", "out", "told"),
+    ("model", "code", "out", "message"),
     [
         (refuses(401, "bad key"), 4, "", ""),
         (breaks("The first half"), 7, "The first half\n", "partial"),
@@ -65,11 +65,11 @@ def test_4_for_a_missing_key(stage: Stage, kind: str) -> None:
     ],
 )
 def test_4_or_7_for_the_end_of_the_last_worker(
-    stage: Stage, model: Script, code: int, out: str, told: str
+    stage: Stage, model: Script, code: int, out: str, message: str
 ) -> None:
     stage.configure(workers=("alpha",))
     stage.models["alpha"] = model
-    stage.fails(code, "ask", "hi", out=out, told=told)
+    stage.fails(code, "ask", "hi", out=out, told=message)
 
 
 @pytest.mark.parametrize(
@@ -241,16 +241,16 @@ def test_a_system_without_threads_is_named(stage: Stage, left: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "message"),
     [
         (errno.EAGAIN, "no further thread or process"),
         (errno.EMFILE, "no further open file"),
         (errno.ENFILE, "open file"),
     ],
 )
-def test_what_is_used_up_is_named(number: int, said: str) -> None:
+def test_what_is_used_up_is_named(number: int, message: str) -> None:
     error = _unexpected(OSError(number, os.strerror(number)))
-    assert (error.exit_code, said in error.message) == (3, True)
+    assert (error.exit_code, message in error.message) == (3, True)
     full = _unexpected(BlockingIOError(errno.EAGAIN, "write could not complete without blocking"))
     assert "thread" not in full.message
 
@@ -268,7 +268,7 @@ def test_a_question_of_one_megabyte_is_answered(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("content", "message"),
     [
         (b"\xe9t\xe9", "byte 0xe9 at offset 0"),
         (b"a\x00b", "NUL"),
@@ -277,14 +277,14 @@ def test_a_question_of_one_megabyte_is_answered(stage: Stage) -> None:
     ids=["latin-1", "nul", "huge"],
 )
 def test_bytes_that_are_no_text_are_refused(
-    stage: Stage, tmp_path: Path, data: bytes, said: str
+    stage: Stage, tmp_path: Path, content: bytes, message: str
 ) -> None:
     file = tmp_path / "notes.bin"
-    file.write_bytes(data)
-    for done in (stage.inside("ask", given=data), stage.inside("ask", "hi", "-f", file)):
+    file.write_bytes(content)
+    for done in (stage.inside("ask", given=content), stage.inside("ask", "hi", "-f", file)):
         assert done.code == 2
         explained(done)
-        assert said in done.err
+        assert message in done.err
     assert stage.server.requests == []
 
 
@@ -355,12 +355,12 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("words", "told"), WRONG, ids=repr)
+@pytest.mark.parametrize(("words", "message"), WRONG, ids=repr)
 def test_what_cannot_be_asked_is_a_usage_error(
-    stage: Stage, tmp_path: Path, words: list[str], told: str
+    stage: Stage, tmp_path: Path, words: list[str], message: str
 ) -> None:
     (tmp_path / "folder").mkdir()
-    stage.costs_nothing(2, "ask", *words, cwd=tmp_path, told=told)
+    stage.costs_nothing(2, "ask", *words, cwd=tmp_path, told=message)
     assert not stage.traces.exists()
 
 
@@ -372,8 +372,8 @@ BROKEN: dict[str, Script] = {
 }
 
 
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_worker_that_answers_nonsense_fails(stage: Stage, what: str) -> None:
-    stage.models = {"alpha": BROKEN[what], "beta": BROKEN[what]}
+@pytest.mark.parametrize("case_name", BROKEN)
+def test_a_worker_that_answers_nonsense_fails(stage: Stage, case_name: str) -> None:
+    stage.models = {"alpha": BROKEN[case_name], "beta": BROKEN[case_name]}
     stage.fails(1, "ask", "hi", out="")
     assert [entry["state"] for entry in stage.inside("trace", "list", "--json").json] == ["failed"]

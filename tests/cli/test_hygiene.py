@@ -73,13 +73,13 @@ exits.
 """
 
 
-def watched(place: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-c", WATCH, str(place), *arguments]
+def watched(directory: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", WATCH, str(directory), *arguments]
 
 
-def start(stage: Stage, place: Path, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
+def start(stage: Stage, directory: Path, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        watched(place, *arguments),
+        watched(directory, *arguments),
         env=stage.environ(env),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -88,9 +88,9 @@ def start(stage: Stage, place: Path, *arguments: str, **env: str) -> subprocess.
     )
 
 
-def remains(place: Path) -> dict[str, Any]:
+def remains(directory: Path) -> dict[str, Any]:
     """What was not there before the command."""
-    found = json.loads(place.read_text())
+    found = json.loads(directory.read_text())
     before = found["before"]
     after = found["after"]
     own = str(after["own"])
@@ -161,12 +161,12 @@ def test_nothing_remains_after_serving(stage: Stage, tmp_path: Path) -> None:
             assert "alpha answers" in answer.read().decode()
         process.send_signal(signal.SIGTERM)
         done = finished(process, None)
-    found = remains(left)
+    remaining = remains(left)
     # libuv, under uvloop, keeps its own threads and a pipe for signals until the process exits.
-    found["threads"] = [name for name in found["threads"] if name != "libuv-worker"]
-    assert all(name.startswith("pipe:") for name in found["files"]), found
-    assert len(found.pop("files")) <= 2
-    assert found == {"threads": [], "children": []}, done
+    remaining["threads"] = [name for name in remaining["threads"] if name != "libuv-worker"]
+    assert all(name.startswith("pipe:") for name in remaining["files"]), remaining
+    assert len(remaining.pop("files")) <= 2
+    assert remaining == {"threads": [], "children": []}, done
 
 
 def test_nothing_remains_after_a_chat(stage: Stage, tmp_path: Path) -> None:

@@ -163,9 +163,9 @@ QUESTION: Final = "Find the capital of Japan, then spell it backwards."
 
 def test_the_demo_needs_no_configuration(stage: Stage) -> None:
     done = stage.ok("ask", "--demo", QUESTION, "--format", "json")
-    said = json.loads(done.out)
-    assert said["answer"] == "OYKOT"
-    assert [(step["worker"], step["access"]) for step in said["steps"]] == [
+    reply = json.loads(done.out)
+    assert reply["answer"] == "OYKOT"
+    assert [(step["worker"], step["access"]) for step in reply["steps"]] == [
         ("geography", []),
         ("spelling", [1]),
     ]
@@ -180,7 +180,7 @@ def test_other_questions_are_refused_with_what_the_demo_can_do(stage: Stage, com
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         (["-f", "notes.txt"], "read only the question"),
         (["--system", "Be brief."], "read only the question"),
@@ -188,10 +188,10 @@ def test_other_questions_are_refused_with_what_the_demo_can_do(stage: Stage, com
     ],
 )
 def test_what_the_demo_models_cannot_do_is_refused(
-    stage: Stage, tmp_path: Path, more: list[str], told: str
+    stage: Stage, tmp_path: Path, more: list[str], message: str
 ) -> None:
     (tmp_path / "notes.txt").write_text("Tokyo")
-    stage.fails(2, "ask", "--demo", QUESTION, *more, cwd=tmp_path, told=told)
+    stage.fails(2, "ask", "--demo", QUESTION, *more, cwd=tmp_path, told=message)
 
 
 def test_a_stopped_demo_run_is_resumed_by_the_demo_models(stage: Stage) -> None:
@@ -205,8 +205,8 @@ def test_a_stopped_demo_run_is_resumed_by_the_demo_models(stage: Stage) -> None:
 def test_a_worker_that_cannot_do_its_step_says_so(stage: Stage) -> None:
     steps = [{"worker": "opposites", "subtask": "capital of FRANCE", "access": []}]
     plan = json.dumps({"format": 1, "question": "capital of France", "steps": steps})
-    said = "no answer: opposites cannot do step 1, 'capital of FRANCE'"
-    stage.fails(1, "run", "-", "--demo", given=plan, out="", told=said)
+    message = "no answer: opposites cannot do step 1, 'capital of FRANCE'"
+    stage.fails(1, "run", "-", "--demo", given=plan, out="", told=message)
 
 
 def test_another_conductor_can_plan_for_the_demo_workers(stage: Stage) -> None:

@@ -80,9 +80,9 @@ def taken(stage: Stage, file: Path, *more: str, apart: bool = False) -> Done:
     """Import a file; `apart` then makes a file of its own of each link in the store."""
     done = stage.ok("model", "import", file, *more)
     for path in stage.home.glob("data/conductor-llm/models/*/*.gguf") if apart else ():
-        data = path.read_bytes()
+        content = path.read_bytes()
         path.unlink()
-        path.write_bytes(data)
+        path.write_bytes(content)
     return done
 
 
@@ -339,14 +339,14 @@ def test_what_verify_names_repairs_the_model(
     desk: Stage, tmp_path: Path, copied: bool, damage: str
 ) -> None:
     source = make(tmp_path / "my models.gguf", seed=3)
-    data = source.read_bytes()
+    content = source.read_bytes()
     taken(desk, source, apart=copied)
     path = Path(str(row(desk, "my-models")["path"]))
     if damage == "gone":
         path.unlink()
     else:
         path.write_bytes(
-            data[:-50] + (b"" if damage == "cut" else bytes(byte ^ 4 for byte in data[-50:]))
+            content[:-50] + (b"" if damage == "cut" else bytes(byte ^ 4 for byte in content[-50:]))
         )
     done = desk.ends(5, "model", "verify")
     if not copied and damage != "gone":  # the same bytes as at the source
@@ -355,11 +355,11 @@ def test_what_verify_names_repairs_the_model(
             2 if damage == "flipped" else 5, "model", "import", source, "--name", "my-models"
         )
         source.unlink()
-        source.write_bytes(data)
+        source.write_bytes(content)
     repair = done.out.splitlines()[-1].partition("conductor ")[2]
     desk.ok(*shlex.split(repair))
     assert desk.inside("model", "verify").code == 0
-    assert source.read_bytes() == path.read_bytes() == data
+    assert source.read_bytes() == path.read_bytes() == content
 
 
 def test_replacing_a_damaged_model_deletes_its_file(desk: Stage, tmp_path: Path) -> None:

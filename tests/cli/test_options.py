@@ -135,7 +135,7 @@ def test_a_repeated_workers_option_without_a_name_is_refused(stage: Stage) -> No
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("--tools one --tools two", "no tool server is named 'one'"),
         ("--tools two --tools one", "no tool server is named 'two'"),
@@ -143,8 +143,8 @@ def test_a_repeated_workers_option_without_a_name_is_refused(stage: Stage) -> No
         ("--tools none --tools one", "no tool server is named 'none'"),
     ],
 )
-def test_repeated_tools_are_all_known(stage: Stage, words: str, told: str) -> None:
-    stage.costs_nothing(2, "ask", "What?", *words.split(), told=told)
+def test_repeated_tools_are_all_known(stage: Stage, words: str, message: str) -> None:
+    stage.costs_nothing(2, "ask", "What?", *words.split(), told=message)
 
 
 def test_repeated_files_and_parameters_are_all_read(stage: Stage, tmp_path: Path) -> None:
@@ -206,8 +206,10 @@ def test_repeated_headers_are_all_kept(stage: Stage) -> None:
     add = ("tools", "add", "web", "https://example.com/mcp", "--insecure-storage")
     stage.ok(*add, "--header", "X-One: $ONE", "--header", "X-Two: $TWO")
     assert stage.own_settings["tools"]["web"]["headers"] == {"X-One": "$ONE", "X-Two": "$TWO"}
-    told = "the header 'x-one' is given twice"
-    done = stage.fails(2, *add, "--header", "X-One: s3cr3t", "--header", "x-one: 0ther", told=told)
+    message = "the header 'x-one' is given twice"
+    done = stage.fails(
+        2, *add, "--header", "X-One: s3cr3t", "--header", "x-one: 0ther", told=message
+    )
     assert "s3cr3t" not in done.err
 
 
@@ -226,14 +228,14 @@ def test_repeated_systems_and_fields_are_all_used(stage: Stage, tmp_path: Path) 
     )
     done = stage.ok(*evaluate, "--systems", "vote", "--systems", "moa")
     assert [system["name"] for system in done.json["systems"]] == ["vote", "moa"]
-    told = "--fields gives 'answer' two columns: 'target' and 'problem'"
-    stage.costs_nothing(2, *evaluate, "--fields", "answer=problem", told=told)
+    message = "--fields gives 'answer' two columns: 'target' and 'problem'"
+    stage.costs_nothing(2, *evaluate, "--fields", "answer=problem", told=message)
 
 
 def test_limits_that_contradict_each_other_cost_nothing(stage: Stage) -> None:
     """Taking the last, as is usual, would spend more than the first one allows."""
-    told = "--max-cost is given twice: '1' and '5'"
-    stage.costs_nothing(2, "ask", "What?", "--max-cost", "1", "--max-cost", "5", told=told)
+    message = "--max-cost is given twice: '1' and '5'"
+    stage.costs_nothing(2, "ask", "What?", "--max-cost", "1", "--max-cost", "5", told=message)
     stage.costs_nothing(2, "ask", "What?", "--approve", "--no-approve", told="exclude each other")
     stage.ok("ask", "What?", "--max-calls", "3", "--max-calls", "3")
 
@@ -266,10 +268,10 @@ def test_two_settings_files_are_refused_wherever_they_stand(stage: Stage, tmp_pa
 
 def test_an_earlier_name_of_an_option_works_and_says_the_present_one(stage: Stage) -> None:
     planner = f"{stage.url}#{PLANNER}"
-    told = "--conductor is called --planner now; the earlier name works on\n"
-    done = stage.ok("ask", "hi", "--conductor", planner, told=told)
+    message = "--conductor is called --planner now; the earlier name works on\n"
+    done = stage.ok("ask", "hi", "--conductor", planner, told=message)
     assert done.err.count("--planner") == 1
-    stage.ok("ask", "hi", f"--conductor={planner}", told=told)
+    stage.ok("ask", "hi", f"--conductor={planner}", told=message)
     assert stage.ok("ask", "hi", "--planner", planner).err == ""
     stage.ok("ask", "hi", "--recursion", "0", told="--recursion is called --review now")
     stage.ends(2, "ask", "hi", "--recursion", "1", "--review", "2", told="--review is given twice")

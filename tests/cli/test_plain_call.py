@@ -46,38 +46,41 @@ def test_the_bill_of_one_call_is_one_line_with_its_worker(stage: Stage) -> None:
 def test_an_option_about_plans_beside_a_model_is_refused(
     stage: Stage, option: tuple[str, str], name: str
 ) -> None:
-    told = f"--model is one call of one worker, and {name} is no part of it"
+    message = f"--model is one call of one worker, and {name} is no part of it"
     stage.costs_nothing(2, "ask", "-m", "alpha", *option, "Say hi")
-    stage.fails(2, "ask", "-m", "alpha", *option, "Say hi", told=told)
+    stage.fails(2, "ask", "-m", "alpha", *option, "Say hi", told=message)
 
 
 def test_a_model_that_is_no_worker_is_refused_with_what_there_is(stage: Stage) -> None:
     stage.costs_nothing(2, "ask", "-m", "alhpa", "Say hi")
     stage.fails(2, "ask", "-m", "alhpa", "Say hi", told="did you mean alpha?")
-    told = "the workers are alpha, beta"
-    stage.fails(2, "ask", "-m", "nobody-like-that", "Say hi", told=told)
+    message = "the workers are alpha, beta"
+    stage.fails(2, "ask", "-m", "nobody-like-that", "Say hi", told=message)
 
 
 def test_a_model_of_a_provider_needs_its_key(stage: Stage) -> None:
-    told = ("worker 'openai-gpt-9' needs a key: OPENAI_API_KEY is not set", "conductor keys set")
+    messages = (
+        "worker 'openai-gpt-9' needs a key: OPENAI_API_KEY is not set",
+        "conductor keys set",
+    )
     stage.costs_nothing(4, "ask", "-m", "openai/gpt-9", "Say hi")
-    stage.fails(4, "ask", "-m", "openai/gpt-9", "Say hi", told=told)
+    stage.fails(4, "ask", "-m", "openai/gpt-9", "Say hi", told=messages)
 
 
 def test_a_model_of_a_provider_is_asked_again_when_its_run_is_resumed(stage: Stage) -> None:
     """No server of Ollama runs here, so both runs end at the same worker."""
-    told = "ollama-alpha"
-    stage.ends(8, "ask", "-m", "ollama/alpha", "Say hi", told=told)
-    stage.ends(8, "ask", "--resume", "last", told=told)
+    message = "ollama-alpha"
+    stage.ends(8, "ask", "-m", "ollama/alpha", "Say hi", told=message)
+    stage.ends(8, "ask", "--resume", "last", told=message)
     assert not stage.posts
 
 
 def test_rules_hold_for_a_model_of_a_provider(stage: Stage) -> None:
     key = {"OPENAI_API_KEY": "sk-of-a-test-0123456789"}
-    told = "worker openai-gpt-9 may not be asked"
-    stage.fails(3, "ask", "-m", "openai/gpt-9", "Hi", "--local-only", env=key, told=told)
+    message = "worker openai-gpt-9 may not be asked"
+    stage.fails(3, "ask", "-m", "openai/gpt-9", "Hi", "--local-only", env=key, told=message)
     stage.fails(3, "ask", "-m", "openai/gpt-9", "Hi", "--deny", "provider:openai", env=key)
-    stage.fails(3, "ask", "-m", "openai/gpt-9", "Hi", "--allow", "alpha", env=key, told=told)
+    stage.fails(3, "ask", "-m", "openai/gpt-9", "Hi", "--allow", "alpha", env=key, told=message)
     assert not stage.posts
 
 
@@ -95,9 +98,9 @@ def test_a_question_in_quotes_is_asked_without_a_command(stage: Stage) -> None:
 
 
 def test_a_command_in_quotes_is_no_question(stage: Stage) -> None:
-    told = "the command, without quotes: conductor trace list"
+    message = "the command, without quotes: conductor trace list"
     stage.costs_nothing(2, "trace list")
-    stage.fails(2, "trace list", told=told)
+    stage.fails(2, "trace list", told=message)
     stage.fails(2, "ask --mode mini", told="is a command in quotes")
     stage.ok("plan a walk in the park", out="alpha answers\n")
 

@@ -75,7 +75,7 @@ def test_a_run_is_finished_with_its_own_workers(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("ask", "hi", "--pool", "nope"), "no pool is named 'nope'"),
         (("workers", "test", "--pool", "nope"), "no pool is named 'nope'"),
@@ -85,8 +85,8 @@ def test_a_run_is_finished_with_its_own_workers(stage: Stage) -> None:
         ),
     ],
 )
-def test_a_wrong_pool_is_reported(stage: Stage, arguments: tuple[str, ...], told: str) -> None:
-    stage.fails(2, *arguments, told=told)
+def test_a_wrong_pool_is_reported(stage: Stage, arguments: tuple[str, ...], message: str) -> None:
+    stage.fails(2, *arguments, told=message)
 
 
 def test_a_pool_without_an_enabled_worker_is_refused(stage: Stage) -> None:
@@ -143,7 +143,7 @@ def test_tags_and_settings_are_added_shown_and_taken_out(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--model", "m"), "\n  for example: --kind openai\n"),
         (("--kind", "opnai"), "\n  did you mean openai?\n"),
@@ -179,10 +179,10 @@ def test_tags_and_settings_are_added_shown_and_taken_out(stage: Stage) -> None:
     ],
 )
 def test_a_worker_that_could_not_be_used_is_not_added(
-    stage: Stage, words: tuple[str, ...], told: str
+    stage: Stage, words: tuple[str, ...], message: str
 ) -> None:
     """What it lacks is named as an option, and nothing of what may be a key is repeated."""
-    done = stage.fails(2, "workers", "add", "new", *words, told=told)
+    done = stage.fails(2, "workers", "add", "new", *words, told=message)
     assert not [word for word in ("base_url", "secret", "sk-") if word in done.err]
     assert not stage.own.exists()
     stage.fails(2, "workers", "add", "bad name", *words)
@@ -367,7 +367,7 @@ FAR = (
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "said"),
+    ("flags", "code", "message"),
     [
         (
             ("--deny", "alpha,beta"),
@@ -405,10 +405,10 @@ FAR = (
     ],
 )
 def test_what_allows_nothing_ends_before_any_call(
-    stage: Stage, flags: tuple[str, ...], code: int, said: str
+    stage: Stage, flags: tuple[str, ...], code: int, message: str
 ) -> None:
     stage.configure()
-    stage.costs_nothing(code, "ask", "How many?", *flags, out="", told=said)
+    stage.costs_nothing(code, "ask", "How many?", *flags, out="", told=message)
 
 
 @pytest.mark.parametrize("command", [("plan", "x"), ("run", "PLAN"), ("eval", "CASES", "--yes")])
@@ -575,7 +575,7 @@ def test_a_pool_is_set_shown_used_and_removed(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("pools.new", "alpha,gamma", "no worker is named 'gamma'"),
         ("pools.new", "alpha,alpha", "names a worker twice"),
@@ -584,8 +584,10 @@ def test_a_pool_is_set_shown_used_and_removed(stage: Stage) -> None:
         ("pools.new", "default", "no pool is named 'new'"),
     ],
 )
-def test_a_pool_that_cannot_be_is_refused(stage: Stage, name: str, value: str, told: str) -> None:
-    stage.fails(2, "config", "set", name, value, told=told)
+def test_a_pool_that_cannot_be_is_refused(
+    stage: Stage, name: str, value: str, message: str
+) -> None:
+    stage.fails(2, "config", "set", name, value, told=message)
     assert "pools" not in stage.own_settings
 
 

@@ -215,9 +215,9 @@ def test_any_gguf_of_the_hub_is_pulled_and_plans(stage: Stage, acme: Hub, tiny: 
 )
 def test_a_quantization_or_a_file_chooses(stage: Stage, acme: Hub, choice: str, name: str) -> None:
     assert stage.ok("model", "pull", f"hf.co/{REPO}{choice}").out.startswith(f"installed {name}:\n")
-    place = acme.repos[REPO].commits[acme.repos[REPO].revisions["main"]]
+    repository = acme.repos[REPO].commits[acme.repos[REPO].revisions["main"]]
     files = PARTS if name.endswith("f16") else ["tiny-chat-Q8_0.gguf"]
-    assert row(stage, name)["size"] == sum(len(place[file]) for file in files)
+    assert row(stage, name)["size"] == sum(len(repository[file]) for file in files)
 
 
 def test_a_listed_model_is_found_by_its_repository(stage: Stage, acme: Hub) -> None:
@@ -241,13 +241,13 @@ def test_two_models_never_have_one_name(
 def test_json_is_the_model(stage: Stage, acme: Hub, tiny: Path) -> None:
     """Standard output has JSON only, whether the model was pulled or was there."""
     for _ in range(2):
-        found = stage.inside("model", "pull", REPO, "--json").json
-        assert (found["name"], found["state"], found["in_use"]) == (
+        report = stage.inside("model", "pull", REPO, "--json").json
+        assert (report["name"], report["state"], report["in_use"]) == (
             "tiny-chat-q4_k_m",
             "installed",
             True,
         )
-        assert [file["sha256"] for file in found["files"]] == [sha256(tiny)]
+        assert [file["sha256"] for file in report["files"]] == [sha256(tiny)]
     assert stage.inside("model", "pull", "small", "--json").json["hash_source"] == "registry"
 
 

@@ -86,7 +86,7 @@ def test_the_last_rating_of_a_run_counts_and_outlives_its_trace(carded: Stage) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["19990101-000000", "good"], "there is no run"),
         (["last", "fine"], "good"),
@@ -95,10 +95,12 @@ def test_the_last_rating_of_a_run_counts_and_outlives_its_trace(carded: Stage) -
         (["last", "bad", "--step", "1"], "has no answer to rate"),
     ],
 )
-def test_what_cannot_be_rated_is_said(carded: Stage, arguments: Sequence[str], said: str) -> None:
+def test_what_cannot_be_rated_is_said(
+    carded: Stage, arguments: Sequence[str], message: str
+) -> None:
     carded.models |= {"alpha": refuses(500), "beta": refuses(500)}
     asked(carded, "alpha | - | Answer it.")
-    carded.ends(2, "trace", "rate", *arguments, told=said)
+    carded.ends(2, "trace", "rate", *arguments, told=message)
     assert not carded.traces.with_name("ratings.jsonl").exists()
 
 
@@ -173,7 +175,7 @@ def test_a_setting_names_the_check_of_every_run(stage: Stage, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("import time; time.sleep(600)", "was stopped after"),
         ("print('x' * (1 << 21))", "it wrote more than"),
@@ -181,11 +183,11 @@ def test_a_setting_names_the_check_of_every_run(stage: Stage, tmp_path: Path) ->
     ],
 )
 def test_a_stopped_check_rates_nothing(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, code: str, said: str
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, code: str, message: str
 ) -> None:
     monkeypatch.setattr(learning, "CHECK_SECONDS", 0.5 if "sleep" in code else 60)
     done = stage.inside("ask", "How many?", "--check", python(code))
-    assert (done.code, said in done.err, ratings(stage)) == (0, True, []), done.err
+    assert (done.code, message in done.err, ratings(stage)) == (0, True, []), done.err
 
 
 @pytest.mark.parametrize("check", ["no-such-program-here -x", "grep 'open"])

@@ -236,9 +236,9 @@ def test_a_token_in_a_workers_header_is_hidden() -> None:
         kind="openai-compatible",
         options={"base_url": "http://127.0.0.1:1", "headers": headers},
     )
-    known = Secrets()
-    open_model(worker, environ={}, secrets=known)
-    shown = known.redact("hdr-0123456789, Bearer own-0123456789, own-0123456789, our evaluation")
+    secrets = Secrets()
+    open_model(worker, environ={}, secrets=secrets)
+    shown = secrets.redact("hdr-0123456789, Bearer own-0123456789, own-0123456789, our evaluation")
     assert shown == f"{REDACTED}, {REDACTED}, {REDACTED}, our evaluation"
 
 
@@ -248,9 +248,10 @@ def test_keys_that_litellm_reads_itself_are_hidden() -> None:
         "AWS_SECRET_ACCESS_KEY": "aws/0123456789",
         "KEYBOARD": "dvorak-us",
     }
-    known = Secrets(*secrets_around(Worker(name="w", kind="litellm", model="cohere/x"), environ))
+    secrets = Secrets(*secrets_around(Worker(name="w", kind="litellm", model="cohere/x"), environ))
     assert (
-        known.redact("co-0123456789 aws/0123456789 dvorak-us") == f"{REDACTED} {REDACTED} dvorak-us"
+        secrets.redact("co-0123456789 aws/0123456789 dvorak-us")
+        == f"{REDACTED} {REDACTED} dvorak-us"
     )
 
 

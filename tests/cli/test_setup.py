@@ -85,7 +85,7 @@ def test_the_model_fits_memory_and_disk(
 
 
 @pytest.mark.parametrize(
-    ("cores", "gpus", "name", "said"),
+    ("cores", "gpus", "name", "message"),
     [
         (
             2,
@@ -98,12 +98,12 @@ def test_the_model_fits_memory_and_disk(
     ],
 )
 def test_few_cores_get_a_small_planner_with_a_word_on_it(
-    stage: Stage, home: Path, cores: int, gpus: tuple[Gpu, ...], name: str, said: str
+    stage: Stage, home: Path, cores: int, gpus: tuple[Gpu, ...], name: str, message: str
 ) -> None:
     settings = load_settings(stage.environ(), {"planner.model": ""})
     [step] = propose_model(found(home, cores=cores, gpus=gpus), settings)
     assert step.name == name
-    assert said in step.text
+    assert message in step.text
     assert "not measured" in step.text
 
 
@@ -175,7 +175,7 @@ def test_each_planner_of_a_provider_has_a_price() -> None:
         for kind, preset in PRESETS.items()
         if preset.planner
     ]
-    assert all(each.price is not None for each in with_prices(planners)[0])
+    assert all(planner.price is not None for planner in with_prices(planners)[0])
     assert len(planners) >= 7
 
 

@@ -291,7 +291,7 @@ def test_a_difference_from_the_merge_base_has_one_side_only(
 
 
 @pytest.mark.parametrize(
-    ("reference", "told"),
+    ("reference", "message"),
     [
         ("diff:HEAD", "is not diff:REV..REV"),
         ("diff:nowhere..HEAD", "git knows no revision nowhere"),
@@ -300,9 +300,9 @@ def test_a_difference_from_the_merge_base_has_one_side_only(
     ],
 )
 def test_a_difference_that_cannot_be_read_is_an_error(
-    asking: Stage, repository: Path, reference: str, told: str
+    asking: Stage, repository: Path, reference: str, message: str
 ) -> None:
-    asking.costs_nothing(2, "ask", "Hi", "-f", reference, cwd=repository, told=told)
+    asking.costs_nothing(2, "ask", "Hi", "-f", reference, cwd=repository, told=message)
 
 
 def test_outside_of_a_repository_a_difference_is_an_error(asking: Stage, tmp_path: Path) -> None:

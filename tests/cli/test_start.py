@@ -164,7 +164,7 @@ def test_without_a_command_the_help_is_on_stderr(stage: Stage, arguments: list[s
 
 
 @pytest.mark.parametrize(
-    ("line", "said", "hint"),
+    ("line", "message", "hint"),
     [
         ("cost --days x", "--days takes a whole number", ""),
         ("ask --max-time x hi", "--max-time takes a number", ""),
@@ -184,11 +184,11 @@ def test_without_a_command_the_help_is_on_stderr(stage: Stage, arguments: list[s
     ],
 )
 def test_a_wrong_word_is_explained_in_our_words(
-    stage: Stage, line: str, said: str, hint: str
+    stage: Stage, line: str, message: str, hint: str
 ) -> None:
     done = stage.fails(2, *line.split())
     first, *rest = done.err.splitlines()
-    assert first == f"conductor: {said}"
+    assert first == f"conductor: {message}"
     assert hint in "\n".join(rest)
     assert "Input should" not in done.err
     assert "sk-abc" not in done.err

@@ -54,7 +54,7 @@ def test_placeholders_are_replaced_once(
 
 
 @pytest.mark.parametrize(
-    ("template", "given", "said"),
+    ("template", "given", "message"),
     [
         (Template(question="$question"), {}, "needs a question"),
         (
@@ -66,11 +66,11 @@ def test_placeholders_are_replaced_once(
     ],
 )
 def test_a_value_that_is_missing_or_has_no_place_is_an_error(
-    template: Template, given: Any, said: str
+    template: Template, given: Any, message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         fill_template(template, "t", given, "")
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 def test_a_template_asks_with_its_plan_system_text_schema_and_limits(stage: Stage) -> None:
@@ -110,8 +110,8 @@ def test_a_template_takes_the_users_workers_where_its_own_are_not_there(stage: S
     stage.configure(workers=dict.fromkeys(names, PRICE))
     reply = says(json.dumps({"block": False, "findings": []}))
     stage.models |= dict.fromkeys(names, reply)
-    told = "first = first, second = my-claude, judge = first; to choose: -p first=NAME"
-    done = stage.ok("ask", "-t", "review", "Why?", "--format", "json", told=told)
+    message = "first = first, second = my-claude, judge = first; to choose: -p first=NAME"
+    done = stage.ok("ask", "-t", "review", "Why?", "--format", "json", told=message)
     workers = [step["worker"] for step in done.json["steps"]]
     assert workers == ["first", "my-claude", "first"]
     done = stage.ok("ask", "-t", "review", "Why?", "-p", "judge=second", "--format", "json")
@@ -181,8 +181,8 @@ def test_a_project_s_template_is_used_only_after_its_text_was_shown(
     stage: Stage, tmp_path: Path
 ) -> None:
     """What was shown is remembered by its text: once it has changed, it must be shown again."""
-    place = tmp_path / ".conductor/templates"
-    path = write(place, "bugs", 'question = "Why?"')
+    directory = tmp_path / ".conductor/templates"
+    path = write(directory, "bugs", 'question = "Why?"')
     stage.fails(
         2, "ask", "-t", "bugs", cwd=tmp_path, told=("was not shown", "conductor template show bugs")
     )
@@ -201,7 +201,7 @@ def test_a_project_s_template_is_used_only_after_its_text_was_shown(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('limit = { cost = 1 }\nquestion = "a"', "unknown limit"),
         ('question = "a"\nlimits = { cast = 1 }', "limits.cast"),
@@ -210,11 +210,11 @@ def test_a_project_s_template_is_used_only_after_its_text_was_shown(
         ("question = ", "not valid TOML"),
     ],
 )
-def test_a_template_that_cannot_be_read_is_an_error(stage: Stage, text: str, said: str) -> None:
+def test_a_template_that_cannot_be_read_is_an_error(stage: Stage, text: str, message: str) -> None:
     write(own(stage), "bad", text)
     done = stage.inside("ask", "-t", "bad")
     assert done.code in (2, 3)
-    assert said in done.err
+    assert message in done.err
     assert "bad" in stage.ok("template", "list").out
 
 
@@ -267,14 +267,14 @@ def pool(stage: Stage) -> Stage:
 
 @pytest.mark.parametrize("file", sorted(SHIPPED.glob("*.toml")), ids=lambda file: file.stem)
 def test_a_recipe_runs_as_its_page_says(pool: Stage, tmp_path: Path, file: Path) -> None:
-    said = tomllib.loads(file.read_text())
+    table = tomllib.loads(file.read_text())
     (tmp_path / "input.txt").write_text("text of the attached file")
-    words = ["Why?"] if "$question" in said["question"] else []
+    words = ["Why?"] if "$question" in table["question"] else []
     done = pool.ok("ask", "-t", file.stem, *words, "-f", tmp_path / "input.txt", "--format", "json")
-    workers = [said["params"][step["worker"].removeprefix("$")] for step in said["steps"]]
+    workers = [table["params"][step["worker"].removeprefix("$")] for step in table["steps"]]
     assert [step["worker"] for step in done.json["steps"]] == workers
     page = " ".join((ROOT / "docs/recipes.md").read_text().split())
-    assert [step["subtask"] for step in said["steps"] if step["subtask"] not in page] == []
+    assert [step["subtask"] for step in table["steps"] if step["subtask"] not in page] == []
     first = pool.asked(workers[0])[0]
     assert "text of the attached file" in json.dumps(first.json["messages"])
 

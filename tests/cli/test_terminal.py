@@ -62,19 +62,19 @@ def test_ctrl_c_keeps_finished_steps_and_prints_the_resume_command(stage: Stage)
 
 
 @pytest.mark.parametrize(
-    ("model", "number", "said"),
+    ("model", "number", "message"),
     [(PLANNER, signal.SIGINT, "conductor: interrupted"), ("alpha", signal.SIGTERM, "conductor: ")],
     ids=["Ctrl-C while planning", "SIGTERM"],
 )
 def test_a_signal_restores_the_terminal(
-    stage: Stage, model: str, number: signal.Signals, said: str
+    stage: Stage, model: str, number: signal.Signals, message: str
 ) -> None:
     stage.models[model] = stalls("alp")
     with terminal(stage, "ask", "hi", command=COMMAND) as shown:
         shown.until("planning" if model == PLANNER else "alp")
         shown.program.kill(number)
         assert shown.end() == 128 + number
-        assert shown.screen.count(said) == 1
+        assert shown.screen.count(message) == 1
         assert shown.cursor_shown
 
 

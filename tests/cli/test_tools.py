@@ -122,11 +122,11 @@ def test_servers_of_a_file_come_without_secrets(
     stage.ok("tools", "rm", "git", "web")
     assert not (stage.home / "backend/tool:web").exists()
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
-    told = (
+    messages = (
         "TOKEN: export TOKEN=",
         "web is not added, because it has a secret and no working keyring found",
     )
-    stage.ok("tools", "import", tmp_path / "code.json", told=told)
+    stage.ok("tools", "import", tmp_path / "code.json", told=messages)
     assert "k3y" not in stage.own.read_text()
 
 
@@ -176,7 +176,7 @@ def test_a_file_of_vs_code_is_read_with_its_comments_and_variables(
     ]
     assert program["env"] == ["A", "B", "TOKEN", "GITHUB_TOKEN", "HOME_DIR", "PLACE", "MODE"]
     assert servers["web"]["headers"] == {"Authorization": "Bearer $GH_TOKEN", "X-Org": "$ORG"}
-    told = " ".join(done.err.split())
+    stderr = " ".join(done.err.split())
     for words in (
         "the file calls it 'My Server (prod)'",
         f"${{workspaceFolder}} is {tmp_path}",
@@ -190,13 +190,13 @@ def test_a_file_of_vs_code_is_read_with_its_comments_and_variables(
         "what ${input:gh-token} asks for: export GH_TOKEN=",
         "off is disabled in the file, and is not added",
     ):
-        assert words in told
-    assert "HOME_DIR:" not in told
-    assert "s3cr3t" not in told + stage.own.read_text()
+        assert words in stderr
+    assert "HOME_DIR:" not in stderr
+    assert "s3cr3t" not in stderr + stage.own.read_text()
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('{"mcpServers": {"x": {"command": "no", "disabled": true}}}', "x is disabled in the file"),
         ('{"mcpServers": {}}', "names no servers"),
@@ -220,11 +220,11 @@ def test_a_file_of_vs_code_is_read_with_its_comments_and_variables(
     ],
 )
 def test_each_form_of_a_file_of_servers_says_what_becomes_of_it(
-    stage: Stage, tmp_path: Path, text: str, told: str
+    stage: Stage, tmp_path: Path, text: str, message: str
 ) -> None:
     (tmp_path / "mcp.json").write_text(text, "utf-8")
     done = stage.inside("tools", "import", tmp_path / "mcp.json")
-    assert told in " ".join((done.out + done.err).split())
+    assert message in " ".join((done.out + done.err).split())
 
 
 @pytest.fixture
@@ -339,9 +339,11 @@ def test_rights_that_a_server_asks_for_later_are_granted_at_the_next_login(
 def test_a_client_may_be_named_by_the_address_of_its_document(web: Path, stage: Stage) -> None:
     """Where the server reads such documents; elsewhere it is registered as before."""
     log = web.with_suffix(".log")
-    told = "client_metadata is 'http://example.com/c.json'; expected an https address with a path"
+    message = (
+        "client_metadata is 'http://example.com/c.json'; expected an https address with a path"
+    )
     wrong = "client_metadata=http://example.com/c.json"
-    stage.ends(2, "tools", "add", "web", "--set", wrong, told=told)
+    stage.ends(2, "tools", "add", "web", "--set", wrong, told=message)
     stage.ok("tools", "add", "web", "--set", "client_metadata=https://example.com/c.json")
     web.write_text('{"documents": true}')
     with terminal(stage, "tools", "test", "web", size=(400, 24)) as screen:
@@ -419,7 +421,7 @@ def test_what_is_no_mcp_file_is_refused(stage: Stage, tmp_path: Path, text: str)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("tools", "add", "x"), "need a command or a url"),
         (("tools", "add", "x", "ftp://example.com"), "is not an address of http or https"),
@@ -439,10 +441,10 @@ def test_what_is_no_mcp_file_is_refused(stage: Stage, tmp_path: Path, text: str)
         (("ask", "hi", "--allow-tools", "x.y"), "no tool server is named 'x.y'"),
     ],
 )
-def test_wrong_words_are_explained(tools: Stage, words: tuple[str, ...], said: str) -> None:
+def test_wrong_words_are_explained(tools: Stage, words: tuple[str, ...], message: str) -> None:
     done = tools.inside(*words)
-    assert said in done.out + done.err
-    assert done.code == (0 if said == "added x" else 2)
+    assert message in done.out + done.err
+    assert done.code == (0 if message == "added x" else 2)
 
 
 def test_a_server_is_tried_and_a_broken_one_says_why(tools: Stage) -> None:
@@ -550,16 +552,16 @@ def test_a_call_in_the_background_waits_for_a_person_elsewhere(tools: Stage) -> 
 
 
 @pytest.mark.parametrize(
-    ("key", "said"), [("y", "the tool says: written"), ("n", "the user does not allow it")]
+    ("key", "message"), [("y", "the tool says: written"), ("n", "the user does not allow it")]
 )
-def test_a_person_decides_about_a_call_on_a_terminal(tools: Stage, key: str, said: str) -> None:
+def test_a_person_decides_about_a_call_on_a_terminal(tools: Stage, key: str, message: str) -> None:
     tools.models["alpha"] = calls("write", text="one\x1b[31m line")
     with terminal(tools, "ask", "?", "--tools", "t") as shown:
         shown.until("n: refuse")
         assert "alpha (step 1) wants to call write of t:" in shown.scrolled
         assert "text: one line" in shown.scrolled
         shown.program.send(key)
-        shown.until(said)
+        shown.until(message)
         shown.end()
     assert ("write one\x1b[31m line" in diary(tools)) == (key == "y")
 

@@ -153,10 +153,10 @@ def test_every_reader_of_a_damaged_trace_reads_on(stage: Stage) -> None:
     run = asked(stage)
     path = unpack(stage.traces / f"{run}.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
-    place = next(number for number, line in enumerate(lines) if b"step_delta" in line)
-    path.write_bytes(b"".join([*lines[:place], b"?" * 50 + b"\n", *lines[place + 1 :]]))
+    line_index = next(number for number, line in enumerate(lines) if b"step_delta" in line)
+    path.write_bytes(b"".join([*lines[:line_index], b"?" * 50 + b"\n", *lines[line_index + 1 :]]))
     stage.inside("ask", "And pears?")
-    said = f"line {place + 1} is incomplete or left out"
+    message = f"line {line_index + 1} is incomplete or left out"
     for words in (
         ["show", run],
         ["show", run, "--json"],
@@ -165,14 +165,16 @@ def test_every_reader_of_a_damaged_trace_reads_on(stage: Stage) -> None:
         ["export", run, "--markdown"],
     ):
         done = stage.inside("trace", *words)
-        assert (done.code, said in done.out, "alpha answers" in done.out) == (0, True, True), words
+        assert (done.code, message in done.out, "alpha answers" in done.out) == (0, True, True), (
+            words
+        )
     for words in (
         ["ask", "--continue-from", run, "Why?"],
         ["ask", "--resume", run],
         ["trace", "rerun", run],
     ):
         done = stage.inside(*words)
-        assert (done.code, said in done.err) == (0, True), words
+        assert (done.code, message in done.err) == (0, True), words
 
 
 def test_a_run_is_exported_as_markdown(stage: Stage) -> None:

@@ -39,9 +39,9 @@ def read_only(stage: Stage) -> Iterator[tuple[str, ...]]:
 
     Where mounting is not allowed, a prefix with this effect.
     """
-    place = stage.home / "state"
-    place.mkdir(exist_ok=True)
-    mount = ["mount", "-t", "tmpfs", "none", str(place)]
+    directory = stage.home / "state"
+    directory.mkdir(exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "none", str(directory)]
     mounted = (
         shutil.which("mount") is not None
         and not subprocess.run(mount, capture_output=True, check=False).returncode
@@ -50,9 +50,9 @@ def read_only(stage: Stage) -> Iterator[tuple[str, ...]]:
     if not mounted:
         yield limit_file_size(0)
         return
-    subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+    subprocess.run(["mount", "-o", "remount,ro", str(directory)], check=True)
     yield ()
-    subprocess.run(["umount", str(place)], check=True)
+    subprocess.run(["umount", str(directory)], check=True)
 
 
 def test_a_question_is_answered_all_the_same(blocked: Stage) -> None:
@@ -63,12 +63,12 @@ def test_a_question_is_answered_all_the_same(blocked: Stage) -> None:
 
 
 def test_json_names_the_file_of_a_trace(stage: Stage) -> None:
-    data = stage.inside("ask", "hi", "--format", "json").json
-    assert Path(data["trace"]) == stage.traces / f"{data['run']}.jsonl"
-    assert stage.inside("trace", "show", "--json").json["trace"] == data["trace"]
+    report = stage.inside("ask", "hi", "--format", "json").json
+    assert Path(report["trace"]) == stage.traces / f"{report['run']}.jsonl"
+    assert stage.inside("trace", "show", "--json").json["trace"] == report["trace"]
     assert (
         stage.inside("trace", "replay", "--speed", "0", "--format", "json").json["trace"]
-        == data["trace"]
+        == report["trace"]
     )
     assert stage.inside("ask", "hi", "--format", "json", "--no-trace").json["trace"] is None
 

@@ -31,8 +31,8 @@ from conductor_cli.evals.cases import (
 WHOLE: dict[str, Any] = {"id": "1", "question": "What is 2 + 2?", "answer": "4"}
 
 
-def file(place: Path, *lines: Any) -> Path:
-    path = place / "cases.jsonl"
+def file(directory: Path, *lines: Any) -> Path:
+    path = directory / "cases.jsonl"
     path.write_text(
         "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
     )
@@ -161,7 +161,7 @@ def test_the_hash_depends_on_every_field_and_the_order() -> None:
     other = replace(one, answer="y")
     stepped = replace(one, steps=(GoldStep(skill="s", subtask="t"),))
     sets = [[one], [other], [replace(one, tags=("a",))], [stepped], [one, other], [other, one]]
-    assert len({module.hash_cases(each) for each in sets}) == len(sets)
+    assert len({module.hash_cases(case_set) for case_set in sets}) == len(sets)
 
 
 MANY = make_basics(600, seed=3)
@@ -169,9 +169,9 @@ MANY = make_basics(600, seed=3)
 
 def of(tag: str, words: str = "") -> list[Case]:
     """The cases of a tag whose question has these words."""
-    found = [case for case in MANY if case.tags == (tag,) and words in case.question]
-    assert found
-    return found
+    matching = [case for case in MANY if case.tags == (tag,) and words in case.question]
+    assert matching
+    return matching
 
 
 def test_every_case_is_unique_and_scores_its_own_answer_as_right() -> None:

@@ -40,8 +40,8 @@ def judge(reply: str | ScriptedModel) -> Judge:
 
 def judged(path: Path, by: Judge, *asked: Any) -> dict[str, CaseOutcome]:
     """The outcomes of one worker, by case."""
-    found = run_evaluation(path / "e", orchestra(), asked, ["alone:ann"], judge=by)
-    return {name: outcome for (_, name), outcome in found.items()}
+    evaluation = run_evaluation(path / "e", orchestra(), asked, ["alone:ann"], judge=by)
+    return {name: outcome for (_, name), outcome in evaluation.items()}
 
 
 @pytest.mark.parametrize(
@@ -55,23 +55,23 @@ def judged(path: Path, by: Judge, *asked: Any) -> dict[str, CaseOutcome]:
     ],
 )
 def test_the_judge_decides_where_no_rule_does(reply: str, verdict: str, tmp_path: Path) -> None:
-    found = judged(tmp_path, judge(reply), case(scorer="model", answer="says four"))["c1"]
-    assert found.verdict == verdict
-    assert (found.judging.calls, found.usage.calls, found.confirmed) == (1, 1, None)
-    assert (verdict == "failed") == ("jo" in found.error)
+    outcome = judged(tmp_path, judge(reply), case(scorer="model", answer="says four"))["c1"]
+    assert outcome.verdict == verdict
+    assert (outcome.judging.calls, outcome.usage.calls, outcome.confirmed) == (1, 1, None)
+    assert (verdict == "failed") == ("jo" in outcome.error)
 
 
 def test_a_rule_decides_and_the_judge_is_compared_with_it(tmp_path: Path) -> None:
-    asked = cases(6)
+    questions = cases(6)
     by = judge("VERDICT: RIGHT")
-    found = judged(tmp_path, by, *asked)
+    found = judged(tmp_path, by, *questions)
     assert {outcome.verdict for outcome in found.values()} == {"right", "wrong"}
     assert all(outcome.confirmed == outcome.right for outcome in found.values())
-    stored, _ = make_evaluation(tmp_path / "e", orchestra(), asked, ["alone:ann"])
+    stored, _ = make_evaluation(tmp_path / "e", orchestra(), questions, ["alone:ann"])
     summary = summarize(stored.outcomes(), ["alone:ann"])
     right = sum(outcome.right for outcome in found.values())
     assert (summary.agreed, summary.compared, summary.judging.calls) == (right, 6, 6)
-    spec, _ = make_evaluation(tmp_path / "named", orchestra(), asked, ["alone:ann"], judge="jo")
+    spec, _ = make_evaluation(tmp_path / "named", orchestra(), questions, ["alone:ann"], judge="jo")
     assert any(
         f"it agrees with the rules on {right} of 6 answers" in note
         for note in report_notes(spec.spec, summary, ())
@@ -96,14 +96,14 @@ def test_the_documents_show_what_the_judge_reads() -> None:
 
 
 def test_the_judge_is_in_the_estimate_and_in_what_is_spent(tmp_path: Path) -> None:
-    asked = cases(4)
+    questions = cases(4)
     ask = orchestra()
-    stored, systems = make_evaluation(tmp_path / "e", ask, asked, ["alone:ann"])
-    without = estimate_cost(systems, asked, ask, ())
-    withal = estimate_cost(systems, asked, ask, (), judge=judge("VERDICT: RIGHT"))
+    stored, systems = make_evaluation(tmp_path / "e", ask, questions, ["alone:ann"])
+    without = estimate_cost(systems, questions, ask, ())
+    withal = estimate_cost(systems, questions, ask, (), judge=judge("VERDICT: RIGHT"))
     assert (without.high.calls, withal.high.calls) == (4, 8)
     priced = ScriptedModel(reply=lambda _: ["VERDICT: WRONG"])
-    run_evaluation(tmp_path / "e", ask, asked, ["alone:ann"], judge=judge(priced))
+    run_evaluation(tmp_path / "e", ask, questions, ["alone:ann"], judge=judge(priced))
     outcome = stored.outcomes()[0]
     assert outcome.cost == (outcome.usage + outcome.judging).cost
 

@@ -69,13 +69,14 @@ def test_reaching_a_limit_counts_as_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finish", "told"), [("length", "before the end of its answer"), ("refusal", "content filter")]
+    ("finish", "message"),
+    [("length", "before the end of its answer"), ("refusal", "content filter")],
 )
-def test_an_answer_that_is_cut_off_is_scored_and_said_to_be(finish: Finish, told: str) -> None:
+def test_an_answer_that_is_cut_off_is_scored_and_said_to_be(finish: Finish, message: str) -> None:
     ann = ScriptedModel([["4", Chunk(usage=Usage(calls=1), finish=finish)]])
     outcome = outcome_of("alone:ann", models={"ann": ann})
     assert outcome.verdict == "right"
-    assert told in outcome.scoring
+    assert message in outcome.scoring
 
 
 def test_unreachable_models_make_the_outcome_failed() -> None:
@@ -143,11 +144,11 @@ def test_shared_calls_cost_every_system_their_price(tmp_path: Path) -> None:
             for name in ("ann", "bob")
         )
     )
-    found = run_evaluation(
+    evaluation = run_evaluation(
         tmp_path / "e",
         orchestra({n: worker_model(n) for n in ("ann", "bob")}, pool=priced),
         [case()],
     )
-    one = found["alone:ann", "c1"].usage.cost
-    assert one == found["best-worker", "c1"].usage.cost == Decimal(5 * 1 + 2 * 2) / 1_000_000
-    assert found["conductor", "c1"].usage.unpriced == 1
+    one = evaluation["alone:ann", "c1"].usage.cost
+    assert one == evaluation["best-worker", "c1"].usage.cost == Decimal(5 * 1 + 2 * 2) / 1_000_000
+    assert evaluation["conductor", "c1"].usage.unpriced == 1

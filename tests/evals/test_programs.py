@@ -439,9 +439,9 @@ UNITS = UnitTests(
 def test_unit_tests_run_in_the_module_of_the_program(
     code: str, why: str, python: Interpreter
 ) -> None:
-    found = score(code, UNITS)
-    assert why in found.why
-    assert found.right is ("passed" in why)
+    scored = score(code, UNITS)
+    assert why in scored.why
+    assert scored.right is ("passed" in why)
 
 
 def test_what_cannot_run_here_is_not_scored(python: Interpreter) -> None:
@@ -466,17 +466,17 @@ def test_what_cannot_run_here_is_not_scored(python: Interpreter) -> None:
 def test_the_interpreter_of_the_setting_runs_with_its_libraries(
     python: Interpreter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = tmp_path / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
-    (next(place.glob("lib/python*/site-packages")) / "only_there.py").write_text("VALUE = 4")
+    directory = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
+    (next(directory.glob("lib/python*/site-packages")) / "only_there.py").write_text("VALUE = 4")
     tests = AssertTests(asserts="assert double(2) == 4", function="double")
     code = "import only_there\ndef double(x): return only_there.VALUE"
     assert "No module named 'only_there'" in score(code, tests).why
     monkeypatch.setattr(
-        sandbox._Chosen, "interpreter", require_sandbox(str(place / "bin" / "python"))
+        sandbox._Chosen, "interpreter", require_sandbox(str(directory / "bin" / "python"))
     )
     assert score(code, tests).right
-    written = f"import os\ndef double(x):\n    open({str(place / 'x')!r}, 'w')\n    return 4"
+    written = f"import os\ndef double(x):\n    open({str(directory / 'x')!r}, 'w')\n    return 4"
     assert "OSError" in score(written, tests).why
 
 
@@ -761,18 +761,21 @@ def test_an_outcome_says_what_was_run_and_a_report_what_was_not_scored(
     """Also in training, where an answer that cannot be scored gives no reward."""
     text = block("import no_such_module\ndef double(x): return 2 * x")
     units = replace(UNITS, libraries=("no_such_library",))
-    asked = [case(DOUBLE), replace(case(SUM), id="2"), replace(case(units), id="3")]
+    questions = [case(DOUBLE), replace(case(SUM), id="2"), replace(case(units), id="3")]
     replies = {
         "ann": text,
         "bob": block("print(sum(map(int, input().split())))"),
         "cyd": "I cannot do that.",
     }
     models = {name: ScriptedModel([[reply]]) for name, reply in replies.items()}
-    found = run_evaluation(tmp_path / "e", orchestra(dict(models)), asked, ["alone"])
-    verdicts = {key: outcome.verdict for key, outcome in found.items()}
+    evaluation = run_evaluation(tmp_path / "e", orchestra(dict(models)), questions, ["alone"])
+    verdicts = {key: outcome.verdict for key, outcome in evaluation.items()}
     assert verdicts["alone:bob", "2"] == "right"
-    assert (verdicts["alone:cyd", "2"], found["alone:cyd", "2"].scoring) == ("wrong", "no code")
-    assert "No module named 'no_such_module'" in found["alone:ann", "1"].scoring
+    assert (verdicts["alone:cyd", "2"], evaluation["alone:cyd", "2"].scoring) == (
+        "wrong",
+        "no code",
+    )
+    assert "No module named 'no_such_module'" in evaluation["alone:ann", "1"].scoring
     assert (verdicts["alone:ann", "1"], verdicts["alone:ann", "3"]) == ("wrong", "failed")
     stored = Evaluation(tmp_path / "e")
     summary = summarize(stored.outcomes(), stored.spec.systems)

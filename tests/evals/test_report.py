@@ -126,21 +126,21 @@ def test_the_notes_say_which_best_worker_is_meant() -> None:
 
 
 def test_the_json_has_numbers_money_as_text_and_nulls() -> None:
-    data = json.loads(json.dumps(report_json("e1", SPEC, summary())))
-    auto = data["systems"][2]
-    assert (data["id"], data["cases"], data["seed"], data["workers"]) == (
+    fields = json.loads(json.dumps(report_json("e1", SPEC, summary())))
+    auto = fields["systems"][2]
+    assert (fields["id"], fields["cases"], fields["seed"], fields["workers"]) == (
         "e1",
         4,
         1,
         ["one", "two"],
     )
-    assert data["best_worker"] == "alone:two"
-    assert data["verdict"].startswith(
+    assert fields["best_worker"] == "alone:two"
+    assert fields["verdict"].startswith(
         "conductor did best: 2 of 3 cases right, 33.3 points above the single worker that did "
         "best on the other half of the cases ("
     )
-    assert "3 cases cannot tell these apart; about 22 would be needed" in data["verdict"]
-    assert data["cases_needed"] == 22
+    assert "3 cases cannot tell these apart; about 22 would be needed" in fields["verdict"]
+    assert fields["cases_needed"] == 22
     assert (auto["name"], auto["accuracy"], auto["n"], auto["failed"]) == ("conductor", 2 / 3, 3, 1)
     assert (auto["tokens"], auto["calls"], auto["cost"], auto["unpriced"]) == (120, 3, "0.0123", 0)
     assert auto["valid_plans"]["accuracy"] == 2 / 3
@@ -154,7 +154,7 @@ def test_the_json_has_numbers_money_as_text_and_nulls() -> None:
     assert auto["tags"] == {
         "letters": {key: auto[key] for key in ("accuracy", "interval", "right", "n", "cases")}
     }
-    assert data["systems"][0]["valid_plans"] is None
+    assert fields["systems"][0]["valid_plans"] is None
     unknown = report_json("e1", SPEC, summary(None))["systems"][0]
     assert (unknown["cost"], unknown["unpriced"], unknown["total"]["cost"]) == (None, 4, None)
 
@@ -162,12 +162,12 @@ def test_the_json_has_numbers_money_as_text_and_nulls() -> None:
 def test_each_system_of_a_paper_has_one_line_under_the_table_and_a_source() -> None:
     names = ("alone:ann", "reflect:ann", "reflect:bob", "moa")
     spec = replace(SPEC, systems=names)
-    found = summarize([*outcomes("moa", "+-"), *outcomes("alone:ann", "+-")], names)
-    lines = report_notes(spec, found, ())[-2:]
+    result = summarize([*outcomes("moa", "+-"), *outcomes("alone:ann", "+-")], names)
+    lines = report_notes(spec, result, ())[-2:]
     assert [line.partition(": after ")[0] for line in lines] == ["reflect", "moa"]
     assert all("arXiv" in line and "Simplified: " in line for line in lines)
     sources = {
-        system["name"]: system["source"] for system in report_json("1", spec, found)["systems"]
+        system["name"]: system["source"] for system in report_json("1", spec, result)["systems"]
     }
     assert (sources["alone:ann"], set(sources["moa"])) == (None, {"paper", "simplified"})
     assert set(SOURCES) <= set(NAMES)
@@ -184,28 +184,28 @@ def judged(**signs: str) -> EvaluationVerdict:
 
 
 def test_a_clear_result_has_no_warning() -> None:
-    found = judged(best_worker="-" * 18 + "++", conductor="+" * 18 + "++")
-    assert found.finding == (
+    outcome = judged(best_worker="-" * 18 + "++", conductor="+" * 18 + "++")
+    assert outcome.finding == (
         "conductor did best: 20 of 20 cases right, 90.0 points above best-worker, the best single "
         "worker by its card "
         "(95 % interval +64.2 to +97.2, p <0.001)."
     )
-    assert (found.warning, found.cases_needed) == ("", None)
+    assert (outcome.warning, outcome.cases_needed) == ("", None)
 
 
 def test_few_cases_come_with_a_warning_and_the_number_that_would_do() -> None:
-    found = judged(alone__a="++++++++----", conductor="++++++++-++-", moa="++++--------")
-    assert found.finding.startswith(
+    outcome = judged(alone__a="++++++++----", conductor="++++++++-++-", moa="++++--------")
+    assert outcome.finding.startswith(
         "conductor did best: 10 of 12 cases right, 16.7 points above alone:a, "
     )
-    assert "p 0.500 corrected for 2 comparisons" in found.finding
-    assert found.cases_needed is not None
-    assert found.cases_needed > 12
-    assert found.warning == (
-        f"12 cases cannot tell these apart; about {found.cases_needed} would be needed if the "
+    assert "p 0.500 corrected for 2 comparisons" in outcome.finding
+    assert outcome.cases_needed is not None
+    assert outcome.cases_needed > 12
+    assert outcome.warning == (
+        f"12 cases cannot tell these apart; about {outcome.cases_needed} would be needed if the "
         "difference is as large as it looks here."
     )
-    assert found.text == f"{found.finding} {found.warning}"
+    assert outcome.text == f"{outcome.finding} {outcome.warning}"
 
 
 def test_each_p_value_is_corrected_for_those_that_are_higher() -> None:
@@ -270,8 +270,8 @@ def test_cost_and_time_stand_beside_the_difference() -> None:
         *outcomes("best-worker", "-" * 18 + "++", cost="0.004", seconds=1.5),
         *outcomes("conductor", "+" * 18 + "++", cost="0.0123", seconds=0.04),
     ]
-    found = reach_verdict(summarize(made, systems=["best-worker", "conductor"]))
-    assert found.finding.endswith(
+    verdict = reach_verdict(summarize(made, systems=["best-worker", "conductor"]))
+    assert verdict.finding.endswith(
         " p <0.001), for $0.0123 a question instead of $0.0040, in 0.04 s instead of 1.5 s."
     )
     same = [
@@ -285,12 +285,12 @@ def test_cost_and_time_stand_beside_the_difference() -> None:
 
 def test_equal_systems_are_level() -> None:
     """No number of cases would show a difference of nothing."""
-    found = judged(best_worker="++--", moa="++--")
-    assert found.finding == (
+    outcome = judged(best_worker="++--", moa="++--")
+    assert outcome.finding == (
         "moa is level with best-worker, the best single worker by its card: 2 of 4 cases right "
         "(95 % interval -35.0 to +35.0, p 1.000)."
     )
-    assert (found.warning, found.cases_needed) == ("4 cases cannot tell these apart.", None)
+    assert (outcome.warning, outcome.cases_needed) == ("4 cases cannot tell these apart.", None)
 
 
 @pytest.mark.parametrize(
@@ -298,8 +298,8 @@ def test_equal_systems_are_level() -> None:
 )
 def test_a_planner_without_a_valid_plan_is_named(signs: str, first: str) -> None:
     auto = [replace(item, planned=True, valid=False) for item in outcomes("conductor", signs)]
-    found = reach_verdict(
+    verdict = reach_verdict(
         summarize([*outcomes("alone:a", signs), *auto], systems=["alone:a", "conductor"])
     )
-    assert found.text.startswith(first)
-    assert found.text.endswith("The planner never wrote a valid plan (conductor).")
+    assert verdict.text.startswith(first)
+    assert verdict.text.endswith("The planner never wrote a valid plan (conductor).")

@@ -41,12 +41,12 @@ from tests.run.kit import Counting, virtually
 
 
 def test_every_system_runs_every_case(tmp_path: Path) -> None:
-    asked = cases(6)
-    found = run_evaluation(tmp_path / "e", orchestra(), asked)
-    assert set(found) == set(product(ALL, [case.id for case in asked]))
-    assert {outcome.verdict for outcome in found.values()} == {"right", "wrong"}
-    assert all(outcome.tags == ("math",) and outcome.answer for outcome in found.values())
-    calls = {system: found[system, "c1"].usage.calls for system in ALL}
+    questions = cases(6)
+    evaluation = run_evaluation(tmp_path / "e", orchestra(), questions)
+    assert set(evaluation) == set(product(ALL, [case.id for case in questions]))
+    assert {outcome.verdict for outcome in evaluation.values()} == {"right", "wrong"}
+    assert all(outcome.tags == ("math",) and outcome.answer for outcome in evaluation.values())
+    calls = {system: evaluation[system, "c1"].usage.calls for system in ALL}
     assert calls == {
         "alone:ann": 1,
         "alone:bob": 1,
@@ -63,7 +63,7 @@ def test_every_system_runs_every_case(tmp_path: Path) -> None:
         "conductor": 3,
         "conductor-ultra": 6,
     }
-    planned = [found[name, "c1"] for name in ("conductor", "conductor-ultra", "moa")]
+    planned = [evaluation[name, "c1"] for name in ("conductor", "conductor-ultra", "moa")]
     assert [(it.planning.calls, it.planned, it.steps) for it in planned] == [
         (1, True, 2),
         (4, True, 2),
@@ -73,50 +73,50 @@ def test_every_system_runs_every_case(tmp_path: Path) -> None:
 
 def test_systems_share_equal_calls(tmp_path: Path) -> None:
     models = {name: worker_model(name) for name in NAMES}
-    found = run_evaluation(
+    evaluation = run_evaluation(
         tmp_path / "e", orchestra(models), cases(8), ["alone", "best-worker", "keyword"]
     )
     assert sum(len(model.requests) for model in models.values()) == 8 * 3
     for number in range(1, 9):
-        twin = found["alone:bob", f"c{number}"]
-        best = found["best-worker", f"c{number}"]
+        twin = evaluation["alone:bob", f"c{number}"]
+        best = evaluation["best-worker", f"c{number}"]
         assert (twin.answer, twin.usage, twin.seconds) == (best.answer, best.usage, best.seconds)
 
 
 def test_a_repaired_plan_counts_as_invalid(tmp_path: Path) -> None:
     broken = ScriptedModel([["Z | - | Do it."], ["B | - | Do it."], ["B | - | Do it."]])
-    found = run_evaluation(
+    evaluation = run_evaluation(
         tmp_path / "e", orchestra(model=broken), cases(2), ["conductor"], parallel=1
     )
-    assert [found["conductor", f"c{number}"].valid for number in (1, 2)] == [False, True]
-    assert {outcome.verdict for outcome in found.values()} <= {"right", "wrong"}
+    assert [evaluation["conductor", f"c{number}"].valid for number in (1, 2)] == [False, True]
+    assert {outcome.verdict for outcome in evaluation.values()} <= {"right", "wrong"}
 
 
 def test_a_worker_that_cannot_be_reached_makes_outcomes_failed(tmp_path: Path) -> None:
     """Also if another worker took its place; systems without it are not affected."""
     models: dict[str, Model] = {name: worker_model(name) for name in NAMES}
     models["bob"] = ScriptedModel([[ModelError("overloaded", "503 from the provider")]])
-    found = run_evaluation(tmp_path / "e", orchestra(models), cases(2))
-    failed = {system for (system, _), outcome in found.items() if outcome.verdict == "failed"}
+    evaluation = run_evaluation(tmp_path / "e", orchestra(models), cases(2))
+    failed = {system for (system, _), outcome in evaluation.items() if outcome.verdict == "failed"}
     assert failed >= {"alone:bob", "best-worker", "vote", "moa", "conductor", "conductor-ultra"}
     assert failed.isdisjoint({"alone:ann", "alone:cyd"})
-    assert found["moa", "c1"].error == "bob: 503 from the provider"
-    assert found["moa", "c1"].answer == ""
+    assert evaluation["moa", "c1"].error == "bob: 503 from the provider"
+    assert evaluation["moa", "c1"].answer == ""
 
 
 def test_a_successful_retry_is_not_a_failure(tmp_path: Path) -> None:
     again = ScriptedModel([[ModelError("rate", "slow down", retry_after=0.0)], ["4"]])
     by = orchestra({"ann": again, "bob": worker_model("bob")}, limits=Limits(attempts=2))
-    found = run_evaluation(tmp_path / "e", by, cases(1), ["alone:ann"])
-    assert found["alone:ann", "c1"].verdict == "right"
+    evaluation = run_evaluation(tmp_path / "e", by, cases(1), ["alone:ann"])
+    assert evaluation["alone:ann", "c1"].verdict == "right"
 
 
 def test_closing_the_generator_stops_the_runs(tmp_path: Path) -> None:
     slow = Counting("4", seconds=0.02)
     models: dict[str, Model] = {"ann": slow, "bob": Counting("4", seconds=0.02)}
     by = orchestra(models)
-    asked = cases(30)
-    stored, systems = make_evaluation(tmp_path / "e", by, asked, ["alone:ann"])
+    questions = cases(30)
+    stored, systems = make_evaluation(tmp_path / "e", by, questions, ["alone:ann"])
 
     async def some() -> None:
         outcomes = run_cases(stored, systems, by, parallel=3)
@@ -128,7 +128,7 @@ def test_closing_the_generator_stops_the_runs(tmp_path: Path) -> None:
     asyncio.run(some())
     assert 1 <= len(stored.outcomes()) < 30
     assert slow.most == 3
-    assert len(run_evaluation(tmp_path / "e", by, asked, ["alone:ann"])) == 30
+    assert len(run_evaluation(tmp_path / "e", by, questions, ["alone:ann"])) == 30
 
 
 def test_the_parallel_limit_of_a_model_holds_over_all_runs(tmp_path: Path) -> None:
@@ -141,10 +141,10 @@ def test_the_parallel_limit_of_a_model_holds_over_all_runs(tmp_path: Path) -> No
         constrained=True,
         timeouts=Timeouts(first_token=0.2),
     )
-    found = run_evaluation(
+    evaluation = run_evaluation(
         tmp_path / "e", by, cases(8), ["alone:ann", "vote", "conductor"], parallel=12
     )
-    assert {outcome.verdict for outcome in found.values()} <= {"right", "wrong"}
+    assert {outcome.verdict for outcome in evaluation.values()} <= {"right", "wrong"}
     assert (models["ann"].most, models["bob"].most, local.most) == (1, 1, 1)
 
 
@@ -163,12 +163,12 @@ def test_a_policy_error_ends_the_evaluation(tmp_path: Path) -> None:
 
 
 def test_a_known_decomposition_may_exceed_the_step_limit(tmp_path: Path) -> None:
-    asked = [
+    questions = [
         case(1, steps=tuple(GoldStep(skill="math", subtask=f"Part {n}.") for n in range(8))),
         case(2),
     ]
-    found = run_evaluation(tmp_path / "e", orchestra(), asked, ["best-routing"])
-    assert sorted((outcome.steps, outcome.error) for outcome in found.values()) == [
+    evaluation = run_evaluation(tmp_path / "e", orchestra(), questions, ["best-routing"])
+    assert sorted((outcome.steps, outcome.error) for outcome in evaluation.values()) == [
         (1, ""),
         (8, ""),
     ]
@@ -226,8 +226,8 @@ def test_seconds_are_those_of_the_longest_chain_of_calls(tmp_path: Path) -> None
         models, model=Timed("planner", 0.5, "B | - | Do.\nA | - | Do.\nC | 1 2 | Do.", "C")
     )
     names = ["alone", "moa", "vote", "conductor", "conductor-mini", "best-worker"]
-    found = run_evaluation(tmp_path / "e", by, cases(1), names)
-    assert {name: outcome.seconds for (name, _), outcome in found.items()} == {
+    evaluation = run_evaluation(tmp_path / "e", by, cases(1), names)
+    assert {name: outcome.seconds for (name, _), outcome in evaluation.items()} == {
         "alone:ann": 2.0,
         "alone:bob": 3.0,
         "alone:cyd": 5.0,
@@ -240,21 +240,22 @@ def test_seconds_are_those_of_the_longest_chain_of_calls(tmp_path: Path) -> None
 
 
 def test_a_case_is_run_several_times_with_other_seeds(tmp_path: Path) -> None:
-    asked = cases(5)
+    questions = cases(5)
     names = ("alone:ann", "vote", "moa")
-    run_evaluation(tmp_path / "e", orchestra(), asked, names, repeat=3)
+    run_evaluation(tmp_path / "e", orchestra(), questions, names, repeat=3)
     stored = Evaluation(tmp_path / "e")
-    found = {outcome.key: outcome for outcome in stored.outcomes()}
-    assert set(found) == set(product(names, [case.id for case in asked], range(3)))
+    outcomes_by_key = {outcome.key: outcome for outcome in stored.outcomes()}
+    assert set(outcomes_by_key) == set(product(names, [case.id for case in questions], range(3)))
     answers = [
-        tuple(found["alone:ann", item.id, draw].answer for item in asked) for draw in range(3)
+        tuple(outcomes_by_key["alone:ann", item.id, draw].answer for item in questions)
+        for draw in range(3)
     ]
     assert len(set(answers)) == 3
     calls = (tmp_path / "e/calls.jsonl").read_bytes()
     lines = (tmp_path / "e/outcomes.jsonl").read_text().splitlines()
     (tmp_path / "e/outcomes.jsonl").write_text("\n".join(lines[: len(lines) // 2]) + "\n")
-    run_evaluation(tmp_path / "e", orchestra(), asked, names, repeat=3)
-    assert untimed(stored.outcomes()) == untimed(found.values())
+    run_evaluation(tmp_path / "e", orchestra(), questions, names, repeat=3)
+    assert untimed(stored.outcomes()) == untimed(outcomes_by_key.values())
     assert (tmp_path / "e/calls.jsonl").read_bytes() == calls
 
 
@@ -272,12 +273,12 @@ def test_spec_and_cases_read_back_equal(tmp_path: Path) -> None:
 
 
 def test_replies_of_another_conductor_model_are_not_used(tmp_path: Path) -> None:
-    asked = cases(1)
+    questions = cases(1)
     models = {}
     for who in ("one", "two"):
         models[who] = ScriptedModel(reply=lambda _, who=who: [f"A | - | What {who} wrote."])  # type: ignore[misc]
         run_evaluation(
-            tmp_path / who, orchestra(model=models[who]), asked, ["conductor"], planner_id=who
+            tmp_path / who, orchestra(model=models[who]), questions, ["conductor"], planner_id=who
         )
         calls = tmp_path / who / "calls.jsonl"
         (tmp_path / "two").mkdir(exist_ok=True)
@@ -312,8 +313,8 @@ def test_a_directory_without_a_valid_spec_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", [OUTCOMES, "calls.jsonl"])
 def test_a_file_cut_at_any_byte_is_repaired(tmp_path: Path, file: str) -> None:
     by = orchestra()
-    asked = cases(2)
-    run_evaluation(tmp_path / "e", by, asked, ["conductor"], parallel=1)
+    questions = cases(2)
+    run_evaluation(tmp_path / "e", by, questions, ["conductor"], parallel=1)
     stored = Evaluation(tmp_path / "e")
     whole = {name: (tmp_path / "e" / name).read_bytes() for name in (OUTCOMES, "calls.jsonl")}
     first = stored.outcomes()
@@ -325,7 +326,7 @@ def test_a_file_cut_at_any_byte_is_repaired(tmp_path: Path, file: str) -> None:
         (tmp_path / "e" / file).write_bytes(whole[file][:cut])
         if file != OUTCOMES:  # the outcome is written last
             (tmp_path / "e" / OUTCOMES).write_bytes(whole[OUTCOMES][:half])
-        systems = select_systems("conductor", by.team, cases=asked)
+        systems = select_systems("conductor", by.team, cases=questions)
         assert len(asyncio.run(run_all(stored, systems, by, parallel=1))) == 1
         assert untimed(stored.outcomes()) == untimed(first)
 

@@ -305,7 +305,7 @@ def test_a_valid_expected_answer_is_itself_right(scorer: str, answer: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("said", "answer", "same"),
+    ("message", "answer", "same"),
     [
         ("50400  n", "50400 N", True),
         ("50%", "0.5", True),
@@ -322,10 +322,12 @@ def test_a_valid_expected_answer_is_itself_right(scorer: str, answer: str) -> No
         ("1" * 3000, "1", False),
     ],
 )
-def test_the_rule_of_rlpr_compares_texts_then_numbers(said: str, answer: str, same: bool) -> None:
+def test_the_rule_of_rlpr_compares_texts_then_numbers(
+    message: str, answer: str, same: bool
+) -> None:
     """The first way in which both are numbers decides; without the tags nothing was said."""
-    assert right("rlpr", f"So <answer>{said}</answer>, not <answer>7</answer>", answer) is same
-    assert not right("rlpr", said, answer)
+    assert right("rlpr", f"So <answer>{message}</answer>, not <answer>7</answer>", answer) is same
+    assert not right("rlpr", message, answer)
 
 
 @pytest.mark.timeout(60)  # work that grows with the square takes longer

@@ -151,16 +151,18 @@ def test_mmlu_pro_is_refused_without_its_solved_questions(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [
         ({**MMLU_PRO, "answer": "D"}, "none of the options"),
         ({**MMLU_PRO, "options": "abc"}, "not a list of 2 to 10"),
         ({**MMLU_PRO, "options": ["x"] * 11}, "not a list of 2 to 10"),
     ],
 )
-def test_a_damaged_row_of_mmlu_pro_is_named(row: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_a_damaged_row_of_mmlu_pro_is_named(
+    row: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     lines(tmp_path / "validation.jsonl", *[MMLU_PRO] * 5)
-    with pytest.raises(UsageError, match=f"row 1: not a row of mmlu-pro: .*{told}"):
+    with pytest.raises(UsageError, match=f"row 1: not a row of mmlu-pro: .*{message}"):
         convert("mmlu-pro", lines(tmp_path / "test.jsonl", row))
 
 
@@ -363,8 +365,8 @@ def test_columns_of_any_file_are_mapped(
 ) -> None:
     (tmp_path / name).write_text(content)
     (case,) = read_suite(suite_by_columns(name, columns), tmp_path / name)
-    data = json.loads(write_cases([case]))
-    assert {key: data.get(key) for key in expected} == expected
+    fields = json.loads(write_cases([case]))
+    assert {key: fields.get(key) for key in expected} == expected
 
 
 @pytest.mark.parametrize(

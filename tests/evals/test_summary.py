@@ -138,12 +138,17 @@ def test_several_answers_to_a_case_are_one_case() -> None:
 def test_draws_are_compared_one_by_one() -> None:
     made = [*drawn(ONE, "----", "--!-"), *drawn(AUTO, "++++", "+++-")]
     auto = summarize(made, systems=[ONE, AUTO]).systems[1]
-    found = auto.versus_best
-    assert found is not None
-    assert (found.cases, found.n, found.only_this, found.only_other) == (4, 7, 6, 0)
-    assert found.difference == pytest.approx(6 / 7)
-    assert found.p == pytest.approx(2 / 2**4)  # all four signs alike
-    assert found.unequal == pytest.approx((1 + 1 + 1 + 0.25) / 4)
+    comparison = auto.versus_best
+    assert comparison is not None
+    assert (comparison.cases, comparison.n, comparison.only_this, comparison.only_other) == (
+        4,
+        7,
+        6,
+        0,
+    )
+    assert comparison.difference == pytest.approx(6 / 7)
+    assert comparison.p == pytest.approx(2 / 2**4)  # all four signs alike
+    assert comparison.unequal == pytest.approx((1 + 1 + 1 + 0.25) / 4)
 
 
 @pytest.mark.parametrize(

@@ -136,14 +136,14 @@ def test_vote_samples_are_independent(tmp_path: Path) -> None:
 def test_reflection_counts_the_last_answer_and_repeats_no_request(tmp_path: Path) -> None:
     model = worker_model("bob")
     model.reply = lambda request: ["4" if baselines.LOOK in request.messages[0].content else "5"]
-    found = run_evaluation(
+    evaluation = run_evaluation(
         tmp_path / "e", orchestra({"bob": model}), cases(1), ["reflect:bob", "alone:bob"]
     )
-    assert (found["reflect:bob", "c1"].verdict, found["alone:bob", "c1"].verdict) == (
+    assert (evaluation["reflect:bob", "c1"].verdict, evaluation["alone:bob", "c1"].verdict) == (
         "right",
         "wrong",
     )
-    assert found["reflect:bob", "c1"].usage.calls == 6
+    assert evaluation["reflect:bob", "c1"].usage.calls == 6
     assert len(model.requests) == 3
     assert [model.requests[-1].messages[0].content.count(text) for text in ("\n4\n", "\n5\n")] == [
         1,
@@ -194,10 +194,10 @@ def test_a_majority_counts_extracted_answers(tmp_path: Path) -> None:
         (dict.fromkeys(range(1, 6), "no idea"), "no idea", "wrong"),
     ):
         texts |= more
-        found = run_evaluation(tmp_path / answer, orchestra(models), cases(1), ["vote"])[
+        evaluation = run_evaluation(tmp_path / answer, orchestra(models), cases(1), ["vote"])[
             "vote", "c1"
         ]
-        assert (found.answer, found.verdict) == (answer, verdict)
+        assert (evaluation.answer, evaluation.verdict) == (answer, verdict)
 
 
 def test_gold_steps_go_to_the_best_worker_for_their_skill(tmp_path: Path) -> None:

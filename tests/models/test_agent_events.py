@@ -24,13 +24,13 @@ ANSWER = "The answer of the double is 42."
 
 
 def read(
-    name: str, data: bytes, *, pieces: int = 1 << 16, tokens: int | None = None
+    name: str, content: bytes, *, pieces: int = 1 << 16, tokens: int | None = None
 ) -> tuple[EventReply, list[Chunk]]:
     """A reply with these events, fed in pieces of so many bytes."""
     reply = EventReply(READERS[name](), Secrets("sk-secret-0123456789"), tokens)
     chunks: list[Chunk] = []
-    for start in range(0, len(data), pieces):
-        chunks += reply.feed(data[start : start + pieces])
+    for start in range(0, len(content), pieces):
+        chunks += reply.feed(content[start : start + pieces])
     return reply, [*chunks, *reply.end()]
 
 

@@ -100,12 +100,13 @@ def test_an_error_in_anthropic_s_stream_has_its_reason() -> None:
 def test_a_model_with_a_smaller_limit_on_output_is_asked_again_with_it() -> None:
     async def script(seen: SeenRequest, wire: Wire) -> None:
         if seen.json["max_tokens"] > 4096:
-            said = (
+            message = (
                 f"max_tokens: {seen.json['max_tokens']} > 4096, which is the maximum allowed "
                 "number of output tokens"
             )
             return await wire.json(
-                {"type": "error", "error": {"type": "invalid_request_error", "message": said}}, 400
+                {"type": "error", "error": {"type": "invalid_request_error", "message": message}},
+                400,
             )
         return await fine(seen, wire)
 
@@ -117,8 +118,10 @@ def test_a_model_with_a_smaller_limit_on_output_is_asked_again_with_it() -> None
 
 
 def test_a_schema_that_is_refused_is_left_out() -> None:
-    said = "output_config: structured outputs are not supported on this model"
-    script = refusing({"output_config": {"type": "invalid_request_error", "message": said}}, fine)
+    message = "output_config: structured outputs are not supported on this model"
+    script = refusing(
+        {"output_config": {"type": "invalid_request_error", "message": message}}, fine
+    )
     chunks, _ = asked_by("anthropic", script, Request(messages=(ASK,), schema={"type": "object"}))
     assert text(chunks) == "Yes."
     assert "does not accept response_format; sent without it" in chunks[0].note
@@ -244,9 +247,9 @@ def test_a_server_that_does_not_stream_gives_the_same_calls() -> None:
 
 def test_thinking_is_given_back_unchanged_and_results_come_in_one_message() -> None:
     turn = asked(*THOUGHT, *TWO_CALLS)
-    data = turn[-1].provider_data
+    provider_data = turn[-1].provider_data
     again = Message(
-        role="assistant", content=text(turn), provider_data=data, tool_calls=calls(turn)
+        role="assistant", content=text(turn), provider_data=provider_data, tool_calls=calls(turn)
     )
     results = (
         Message(role="tool", content="7 °C", tool_call_id="toolu_1"),
@@ -331,7 +334,7 @@ def test_a_name_that_the_api_does_not_allow_is_mapped_and_mapped_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("frames", "finish", "said"),
+    ("frames", "finish", "message"),
     [
         ((start(0, type="text", text="I"), end("pause_turn")), "length", "I"),
         ((start(0, type="text", text="I"), end("model_context_window_exceeded")), "length", "I"),
@@ -349,10 +352,10 @@ def test_a_name_that_the_api_does_not_allow_is_mapped_and_mapped_back() -> None:
     ],
 )
 def test_other_ends_have_a_meaning_too(
-    frames: tuple[dict[str, Any], ...], finish: str, said: str
+    frames: tuple[dict[str, Any], ...], finish: str, message: str
 ) -> None:
     chunks = asked(*frames)
-    assert (chunks[-1].finish, text(chunks)) == (finish, said)
+    assert (chunks[-1].finish, text(chunks)) == (finish, message)
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,8 @@ BODIES: dict[str, tuple[Any, str]] = {
 
 
 def refusal(status: int, body: Any = b"") -> ApiError:
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return error_of_response("host", status, {}, data, Secrets())
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return error_of_response("host", status, {}, content, Secrets())
 
 
 @pytest.mark.parametrize(("body", "message"), BODIES.values(), ids=BODIES)
@@ -211,7 +211,7 @@ def test_the_parameter_that_a_server_names_is_found(body: Any, sent: str, name: 
 
 
 @pytest.mark.parametrize(
-    ("said", "field"),
+    ("message", "field"),
     [
         ("Failed to parse grammar", "grammar"),
         ("Failed to initialize samplers: failed to parse grammar", "grammar"),
@@ -234,8 +234,8 @@ def test_the_parameter_that_a_server_names_is_found(body: Any, sent: str, name: 
         ("Failed to transform json schema into a grammar: bad", "response_format"),
     ],
 )
-def test_a_form_that_a_server_does_not_take_is_found(said: str, field: str) -> None:
-    body = {"error": {"message": said, "code": 400}}
+def test_a_form_that_a_server_does_not_take_is_found(message: str, field: str) -> None:
+    body = {"error": {"message": message, "code": 400}}
     assert (
         rejected_parameter(parse_error_body(body), {field: 1, "model": "m", "stop": ["x"]}, {})
         == field

@@ -222,8 +222,8 @@ def test_headers_that_a_server_repeats_are_redacted() -> None:
     """Nothing of a worker's headers comes back, whole or nearly whole."""
     with loopback(echo) as server:
         made = worker("openai-compatible", "m", base_url=f"{server.url}/v1", headers=SECRETS)
-        said = text(play(open_model(made, environ={}, secrets=Secrets()), ASKED)[0])
-    assert said.count(REDACTED) >= 3 * len(SECRETS)
+        answer = text(play(open_model(made, environ={}, secrets=Secrets()), ASKED)[0])
+    assert answer.count(REDACTED) >= 3 * len(SECRETS)
     for secret in SECRETS.values():
         word = secret.rpartition(" ")[2]
-        assert not any(part in said for part in (word, word[:-1], word[::-1], word[4:16]))
+        assert not any(part in answer for part in (word, word[:-1], word[::-1], word[4:16]))

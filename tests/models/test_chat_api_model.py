@@ -315,9 +315,9 @@ def refusing_above(above: int, message: str) -> Script:
     """A server that refuses to write more tokens than `above`."""
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
-        asked = seen.json["max_tokens"]
-        if asked > above:
-            return await wire.json({"error": {"message": message.format(asked=asked)}}, 400)
+        max_tokens = seen.json["max_tokens"]
+        if max_tokens > above:
+            return await wire.json({"error": {"message": message.format(asked=max_tokens)}}, 400)
         await wire.head()
         return await wire.frames(delta("Yes."), delta(finish="stop"), usage(), "[DONE]")
 
@@ -419,22 +419,24 @@ def test_a_reply_that_does_not_fit_beside_its_prompt_becomes_shorter(
 
 
 def test_a_server_with_a_small_context_is_asked_for_less_until_it_takes_it() -> None:
-    said = (
+    message = (
         "This model's maximum context length is 16000 tokens. However, you requested {asked} "
         "output tokens."
     )
-    bodies = asked_for(refusing_above(4096, said), Request(messages=(USER,), max_tokens=32_000))
+    bodies = asked_for(refusing_above(4096, message), Request(messages=(USER,), max_tokens=32_000))
     assert [body["max_tokens"] for body in bodies] == [32_000, 8000, 4096]
 
 
 def test_a_limit_that_the_user_has_set_is_not_lowered_in_silence() -> None:
-    said = (
+    message = (
         "This model's maximum context length is 16000 tokens. However, you requested {asked} "
         "output tokens."
     )
     with pytest.raises(ModelError) as error:
         asked_for(
-            refusing_above(4096, said), Request(messages=(USER,), max_tokens=9000), max_tokens=9000
+            refusing_above(4096, message),
+            Request(messages=(USER,), max_tokens=9000),
+            max_tokens=9000,
         )
     assert error.value.reason == "length"
 

@@ -87,10 +87,10 @@ def test_a_server_gets_back_what_it_wants_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, PIECE - 1, PIECE, PIECE + 1])
 def test_a_body_is_the_same_in_pieces(size: int) -> None:
-    data = bytes(range(256)) * (size // 256 + 1)
+    content = bytes(range(256)) * (size // 256 + 1)
     file = Attachment(name='a "file".png', media_type="image/png", sha256="3" * 64, size=size)
     messages = (Message(role="user", content="Schön?", attachments=(file, file)),)
-    value = chat_fields(Request(messages=messages, read_attachment=lambda _: data[:size]))
+    value = chat_fields(Request(messages=messages, read_attachment=lambda _: content[:size]))
 
     async def send(body: JsonBody) -> bytes:
         assert not isinstance(body.content, bytes)

@@ -128,9 +128,9 @@ def test_a_model_is_usable_after_a_reply_was_left(
         question = asked("What is the capital of France?", max_tokens=6)
         async with aclosing(model.stream(question)) as stream:
             await anext(stream)
-        found = await chunks_of(model, question)
+        chunks = await chunks_of(model, question)
         await model.close()
-        return found
+        return chunks
 
     assert ends_well(asyncio.run(go(adapter(name, request))))
 
@@ -339,11 +339,13 @@ def next_turn(chunks: list[Chunk], content: str = "") -> Request:
 
     With other content, if any.
     """
-    found = calls(chunks)
-    first, second = found
+    tool_calls = calls(chunks)
+    first, second = tool_calls
     said = content or text(chunks)
-    data = chunks[-1].provider_data
-    turn = Message(role="assistant", content=said, tool_calls=found, provider_data=data)
+    provider_data = chunks[-1].provider_data
+    turn = Message(
+        role="assistant", content=said, tool_calls=tool_calls, provider_data=provider_data
+    )
     results = (
         Message(role="tool", content="3 degrees", tool_call_id=first.id),
         Message(role="tool", content="no clock here", tool_call_id=second.id, is_error=True),
@@ -392,15 +394,20 @@ def test_a_provider_without_pdf_files_refuses_them_by_name(kind: str) -> None:
 def row(name: str) -> str:
     """What was just seen of one adapter, as a row of the page's table."""
     chunks, _ = ask(name, calling, request_of(tools=(WEATHER, CLOCK)))
-    found = calls(chunks)
+    tool_calls = calls(chunks)
     pieces = [
         chunk
         for chunk in chunks
         if chunk.tool_call and chunk.tool_call.index == 0 and chunk.tool_call.arguments
     ]
-    shown = Message(role="tool", content="A chart.", tool_call_id=found[0].id, attachments=(CHART,))
+    shown = Message(
+        role="tool", content="A chart.", tool_call_id=tool_calls[0].id, attachments=(CHART,)
+    )
     turn = Message(
-        role="assistant", content="", tool_calls=found[:1], provider_data=chunks[-1].provider_data
+        role="assistant",
+        content="",
+        tool_calls=tool_calls[:1],
+        provider_data=chunks[-1].provider_data,
     )
     body = ask(
         name,
@@ -420,7 +427,7 @@ def row(name: str) -> str:
     cells = [
         name,
         "yes" if thinking(chunks) else "no",
-        "several at once" if len(found) == 2 else "one",
+        "several at once" if len(tool_calls) == 2 else "one",
         "in pieces" if len(pieces) > 1 else "whole",
         *taken,
         results,

@@ -69,10 +69,10 @@ tags = answering({"models": [{"name": name} for name in LISTED]})
 
 
 def test_a_key_in_the_environment_is_a_worker() -> None:
-    found = workers_with_keys(
+    workers = workers_with_keys(
         {"OPENAI_API_KEY": "k", "GOOGLE_API_KEY": "k", "XAI_API_KEY": " ", "HOME": "/"}
     )
-    assert [(worker.name, worker.kind, worker.model) for worker in found] == [
+    assert [(worker.name, worker.kind, worker.model) for worker in workers] == [
         ("openai", "openai", PRESETS["openai"].model),
         ("gemini", "gemini", PRESETS["gemini"].model),
     ]
@@ -84,15 +84,19 @@ def test_a_local_ollama_offers_its_first_models(
 ) -> None:
     with loopback(tags) as server:
         at(monkeypatch, ollama=closed() if moved else server.port, llama_server=closed())
-        found = asyncio.run(discover({"OLLAMA_HOST": f"0.0.0.0:{server.port}"} if moved else {}))
-    assert found[0].options == ({"base_url": f"http://127.0.0.1:{server.port}/v1"} if moved else {})
+        discovered = asyncio.run(
+            discover({"OLLAMA_HOST": f"0.0.0.0:{server.port}"} if moved else {})
+        )
+    assert discovered[0].options == (
+        {"base_url": f"http://127.0.0.1:{server.port}/v1"} if moved else {}
+    )
     assert [seen.path for seen in server.requests] == ["/api/tags"]
-    assert [(worker.name, worker.model, worker.parallel) for worker in found] == [
+    assert [(worker.name, worker.model, worker.parallel) for worker in discovered] == [
         ("qwen3-8b", "qwen3:8b", 1),
         ("llama4", "library/llama4:latest", 1),
         ("third-1b", "third:1b", 1),
     ]
-    assert all(worker.price is not None and worker.price.output == 0 for worker in found)
+    assert all(worker.price is not None and worker.price.output == 0 for worker in discovered)
 
 
 def test_a_local_llama_server_offers_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,8 +104,8 @@ def test_a_local_llama_server_offers_its_model(monkeypatch: pytest.MonkeyPatch) 
         answering({"object": "list", "data": [{"id": "/models/Qwen2.5-7B-Q4_K_M.gguf"}]})
     ) as server:
         at(monkeypatch, ollama=closed(), llama_server=server.port)
-        found = asyncio.run(discover({"OPENAI_API_KEY": "k"}))
-    assert [(worker.name, worker.kind) for worker in found] == [
+        discovered = asyncio.run(discover({"OPENAI_API_KEY": "k"}))
+    assert [(worker.name, worker.kind) for worker in discovered] == [
         ("openai", "openai"),
         ("Qwen2.5-7B-Q4_K_M", "llama-server"),
     ]
@@ -130,9 +134,9 @@ def test_closed_ports_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(listed=JSON, kind=st.sampled_from(["ollama", "llama-server"]))
 def test_whatever_is_listed_makes_workers_or_none(listed: Any, kind: str) -> None:
-    found = module.workers_of_server(kind, listed, base_url="http://127.0.0.1:1/v1")
-    assert len(found) <= 3
-    assert all(NAME.fullmatch(worker.name) for worker in found)
+    workers = module.workers_of_server(kind, listed, base_url="http://127.0.0.1:1/v1")
+    assert len(workers) <= 3
+    assert all(NAME.fullmatch(worker.name) for worker in workers)
 
 
 KEY = "sk-test-0123456789abcdef"
@@ -220,9 +224,9 @@ def test_a_good_key_is_good(provider: str, path: str, header: str, value: str) -
 
 def test_a_key_at_google_s_compatible_address_is_sent_as_openai_wants_it() -> None:
     with loopback(answering({"data": []})) as server:
-        found = asyncio.run(check_key("gemini", f"{server.url}/openai", KEY, seconds=5))
+        problem = asyncio.run(check_key("gemini", f"{server.url}/openai", KEY, seconds=5))
     [seen] = server.requests
-    assert (found.state, seen.path) == ("good", "/openai/models")
+    assert (problem.state, seen.path) == ("good", "/openai/models")
     assert seen.headers["authorization"] == f"Bearer {KEY}"
 
 

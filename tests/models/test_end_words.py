@@ -100,9 +100,9 @@ def test_each_word_of_chat_completions_ends_a_reply_as_documented(meaning: EndMe
 
 
 @pytest.mark.parametrize(("api", "word"), words("failed", own_form=False))
-@pytest.mark.parametrize("said", ["OK", ""])
-def test_a_word_of_a_fault_fails_the_attempt(api: str, word: str, said: str) -> None:
-    _, error = failed(delta(said), delta(finish=word))
+@pytest.mark.parametrize("message", ["OK", ""])
+def test_a_word_of_a_fault_fails_the_attempt(api: str, word: str, message: str) -> None:
+    _, error = failed(delta(message), delta(finish=word))
     assert (error.reason, error.retryable) == ("overloaded", True)
     assert repr(word) in error.message
 
@@ -166,11 +166,11 @@ def test_a_stream_without_an_end_has_broken_off() -> None:
 
 
 @pytest.mark.parametrize("word", ["stop", "error", None])
-@pytest.mark.parametrize("said", ["OK", ""])
-def test_an_error_inside_a_choice_is_that_error(word: str | None, said: str) -> None:
+@pytest.mark.parametrize("message", ["OK", ""])
+def test_an_error_inside_a_choice_is_that_error(word: str | None, message: str) -> None:
     frame = delta(finish=word)
     frame["choices"][0]["error"] = {"code": 502, "message": "upstream died"}
-    _, error = failed(delta(said), frame)
+    _, error = failed(delta(message), frame)
     assert error.reason == "overloaded"
     assert "upstream died" in error.message
 

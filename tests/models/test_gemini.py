@@ -64,17 +64,19 @@ def asked(*frames: dict[str, Any], tools: tuple[Tool, ...] = (WEATHER,)) -> list
 
 def turn_of(chunks: list[Chunk], content: str | None = None) -> Message:
     """A reply as the turn of a conversation that goes on."""
-    said = text(chunks) if content is None else content
-    data = chunks[-1].provider_data
-    return Message(role="assistant", content=said, tool_calls=calls(chunks), provider_data=data)
+    answer = text(chunks) if content is None else content
+    provider_data = chunks[-1].provider_data
+    return Message(
+        role="assistant", content=answer, tool_calls=calls(chunks), provider_data=provider_data
+    )
 
 
-def refusing_once(word: str, said: str) -> Script:
+def refusing_once(word: str, message: str) -> Script:
     """A server that refuses what has this word in it, and takes the rest."""
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
         if word in json.dumps(seen.json):
-            error = {"code": 400, "message": said, "status": "INVALID_ARGUMENT"}
+            error = {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}
             return await wire.json({"error": error}, 400)
         return await fine(seen, wire)
 
@@ -112,7 +114,7 @@ def test_google_is_told_how_much_to_think(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "Thinking is not enabled for models/gemma-3",
         "thinking_config is not supported.",
@@ -124,9 +126,11 @@ def test_google_is_told_how_much_to_think(
         "Unable to submit request because thinking is not supported by this model.",
     ],
 )
-def test_a_model_that_has_no_thoughts_is_asked_without_them_and_nothing_is_said(said: str) -> None:
+def test_a_model_that_has_no_thoughts_is_asked_without_them_and_nothing_is_said(
+    message: str,
+) -> None:
     """Nobody set this, so there is nothing that a user could change."""
-    script = refusing_once("includeThoughts", said)
+    script = refusing_once("includeThoughts", message)
     request = Request(messages=TALK)
     (first, second), seen = in_turn("gemini", script, request, request, model="gemma-3")
     assert [text(chunks) for chunks in (first, second)] == ["Yes.", "Yes."]
@@ -135,7 +139,7 @@ def test_a_model_that_has_no_thoughts_is_asked_without_them_and_nothing_is_said(
 
 
 @pytest.mark.parametrize(
-    ("said", "setting", "value"),
+    ("message", "setting", "value"),
     [
         ("Thinking level is not supported for this model.", "reasoning_effort", "high"),
         ("Thinking is not enabled for models/gemma-3", "reasoning_effort", "high"),
@@ -147,14 +151,18 @@ def test_a_model_that_has_no_thoughts_is_asked_without_them_and_nothing_is_said(
         ),
     ],
 )
-def test_a_refused_setting_is_named_as_the_user_has_it(said: str, setting: str, value: Any) -> None:
-    error = failure_of("gemini", answering([{"error": {"message": said}}], 400), **{setting: value})
+def test_a_refused_setting_is_named_as_the_user_has_it(
+    message: str, setting: str, value: Any
+) -> None:
+    error = failure_of(
+        "gemini", answering([{"error": {"message": message}}], 400), **{setting: value}
+    )
     assert f"does not accept {setting} = {value}" in error.message
 
 
 def test_a_schema_that_is_refused_is_left_out() -> None:
-    said = "Function calling with a response mime type: 'application/json' is unsupported"
-    script = refusing_once("responseMimeType", said)
+    message = "Function calling with a response mime type: 'application/json' is unsupported"
+    script = refusing_once("responseMimeType", message)
     chunks, _ = asked_by("gemini", script, Request(messages=(ASK,), schema={"type": "object"}))
     assert text(chunks) == "Yes."
     assert "does not accept response_format; sent without it" in notes(chunks)[0]
@@ -295,8 +303,8 @@ def test_comments_and_split_characters_change_nothing() -> None:
         events = [part(text="Zürich 😀 "), part(text="ist schön."), end()]
         for event in events:
             await wire.send(": keep-alive\n\n")
-            data = f"data: {json.dumps(event, ensure_ascii=False)}\r\n\r\n".encode()
-            for byte in data:
+            content = f"data: {json.dumps(event, ensure_ascii=False)}\r\n\r\n".encode()
+            for byte in content:
                 await wire.raw(b"1\r\n" + bytes([byte]) + b"\r\n")
 
     assert text(asked_by("gemini", script)[0]) == "Zürich 😀 ist schön."

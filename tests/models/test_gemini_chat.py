@@ -113,11 +113,11 @@ def test_calls_go_back_with_their_signatures() -> None:
         0
     ]
     assert chunks[-1].finish == "tool"
-    found = calls(chunks)
+    tool_calls = calls(chunks)
     turn = Message(
-        role="assistant", content="", tool_calls=found, provider_data=chunks[-1].provider_data
+        role="assistant", content="", tool_calls=tool_calls, provider_data=chunks[-1].provider_data
     )
-    results = (Message(role="tool", content="7", tool_call_id=each.id) for each in found)
+    results = (Message(role="tool", content="7", tool_call_id=each.id) for each in tool_calls)
     assert sent(ASK, turn, *results, tools=(WEATHER,)).json["messages"][1]["tool_calls"] == [
         call,
         other,

@@ -128,9 +128,9 @@ def test_indexes_that_jump_and_ids_that_repeat_are_calls_of_their_own() -> None:
     chunks, _ = ask(
         "chat completions", saying(*frames, delta(finish="tool_calls"), usage()), REQUEST
     )
-    found = calls(chunks)
-    assert len({call.id for call in found}) == len(found) == len(indexes) + len(odd)
-    assert {call.arguments for call in found if call.id.startswith("odd")} == {"{}"}
+    tool_calls = calls(chunks)
+    assert len({call.id for call in tool_calls}) == len(tool_calls) == len(indexes) + len(odd)
+    assert {call.arguments for call in tool_calls if call.id.startswith("odd")} == {"{}"}
 
 
 @pytest.mark.timeout(60)  # work that grows with the square takes longer
@@ -143,8 +143,8 @@ def test_a_call_of_very_many_pieces_takes_time_in_proportion() -> None:
     assert len(decoder) == 1
 
 
-@pytest.mark.parametrize("what", ["signature", "hidden", "blocks"])
-def test_what_anthropic_wants_back_has_a_bound(what: str) -> None:
+@pytest.mark.parametrize("case_name", ["signature", "hidden", "blocks"])
+def test_what_anthropic_wants_back_has_a_bound(case_name: str) -> None:
     start = {
         "type": "content_block_start",
         "index": 0,
@@ -160,9 +160,9 @@ def test_what_anthropic_wants_back_has_a_bound(what: str) -> None:
 
     async def script(_: SeenRequest, wire: Wire) -> None:
         await wire.head()
-        frame, times = flood[what]
-        data = f"data: {json.dumps(frame)}\n\n"
-        await wire.send(f"data: {json.dumps(start)}\n\n" + data * times)
+        frame, times = flood[case_name]
+        event_text = f"data: {json.dumps(frame)}\n\n"
+        await wire.send(f"data: {json.dumps(start)}\n\n" + event_text * times)
         await wire.stall()
 
     assert error_of("Anthropic", script)[1].reason == "broken"
@@ -200,10 +200,10 @@ def flooding(kind: str, begin: bytes, piece: bytes) -> Script:
     return script
 
 
-def packed(how: str, data: bytes) -> Script:
+def packed(how: str, content: bytes) -> Script:
     async def script(seen: SeenRequest, wire: Wire) -> None:
         await wire.head(200, "application/json", content_encoding=how)
-        await wire.send(data)
+        await wire.send(content)
 
     return script
 

@@ -290,8 +290,8 @@ def plainly(text: str) -> list[str]:
 def test_every_way_to_cut_the_bytes_gives_the_events_of_the_standard(
     stream: str, cuts: list[int]
 ) -> None:
-    data = stream.encode()
-    assert events(data, *(min(cut, len(data)) for cut in cuts)) == plainly(stream)
+    content = stream.encode()
+    assert events(content, *(min(cut, len(content)) for cut in cuts)) == plainly(stream)
 
 
 @pytest.mark.parametrize("cut", range(4))

@@ -119,9 +119,9 @@ def test_the_same_seed_writes_the_same_text(tiny: Path) -> None:
 
 def test_the_seed_of_the_model_serves_requests_without_one(tiny: Path) -> None:
     seeded = LlamaOptions(context=1024, threads=1, seed=7)
-    asked = clear(temperature=1.0)
-    found = reply_texts(tiny, asked, asked, options=seeded)
-    assert found == reply_texts(tiny, *[replace(asked, seed=7)] * 2)
+    request = clear(temperature=1.0)
+    found = reply_texts(tiny, request, request, options=seeded)
+    assert found == reply_texts(tiny, *[replace(request, seed=7)] * 2)
 
 
 def test_a_reply_without_a_limit_fills_the_context(tiny: Path) -> None:
@@ -186,10 +186,10 @@ def nothing() -> None:
 
 def test_pieces_of_a_prompt_are_read_as_one_text(sentence: Path) -> None:
     with opened(sentence) as engine:
-        found = tokens(engine, "Check the sum of A")
+        token_ids = tokens(engine, "Check the sum of A")
         whole = [PromptPiece("<s>[INST] Check the sum of A [/INST]", control=True)]
-        assert found == engine.vocabulary.tokenize_prompt(whole, nothing).tokens
-        assert found.count(1) == 1
+        assert token_ids == engine.vocabulary.tokenize_prompt(whole, nothing).tokens
+        assert token_ids.count(1) == 1
 
 
 def test_a_shared_beginning_is_not_read_again(tiny: Path) -> None:
@@ -331,9 +331,9 @@ def test_a_call_ends_at_its_deadline(tiny: Path, monkeypatch: pytest.MonkeyPatch
         ):
             await chunks_of(model, replace(LONG, deadline=0.05))
         assert error.value.reason == "timeout"
-        found = text(await chunks_of(model, clear()))
+        answer = text(await chunks_of(model, clear()))
         await model.close()
-        return found
+        return answer
 
     assert asyncio.run(go()) == reply_texts(tiny, clear(), options=ROOM)[0]
 
@@ -430,8 +430,8 @@ def test_a_small_model_writes_with_one_thread(tiny: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_every_way_to_load_gives_the_same_text(tiny: Path, options: LlamaOptions) -> None:
-    asked = clear()
-    assert reply_texts(tiny, asked, options=options) == reply_texts(tiny, asked)
+    request = clear()
+    assert reply_texts(tiny, request, options=options) == reply_texts(tiny, request)
 
 
 def test_what_a_model_file_cannot_take_is_refused_by_name(tiny: Path) -> None:

@@ -72,8 +72,12 @@ def test_an_adapter_lies_over_the_larger_context_too(
     tiny: Path, wide: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     adapted = replace(WIDE, adapter=lora(tmp_path / "lora.gguf"))
-    asked = clear(LONG)
-    assert reply_texts(tiny, asked, options=adapted) == wide(asked, options=adapted) != wide(asked)
+    request = clear(LONG)
+    assert (
+        reply_texts(tiny, request, options=adapted)
+        == wide(request, options=adapted)
+        != wide(request)
+    )
 
 
 def test_what_was_read_is_copied_into_the_larger_context(

@@ -48,24 +48,24 @@ needs_llama = pytest.mark.skipif(
 )
 
 
-def number(data: bytes, key: str, form: str, value: float) -> bytes:
+def number(content: bytes, key: str, form: str, value: float) -> bytes:
     """The file with another value for a key of this type."""
-    at = data.index(key.encode()) + len(key) + 4
-    return data[:at] + struct.pack(f"<{form}", value) + data[at + struct.calcsize(form) :]
+    at = content.index(key.encode()) + len(key) + 4
+    return content[:at] + struct.pack(f"<{form}", value) + content[at + struct.calcsize(form) :]
 
 
-def twice(data: bytes) -> bytes:
+def twice(content: bytes) -> bytes:
     """The file with two tokens of one name."""
-    return data.replace(struct.pack("<Q", 1) + b"!", struct.pack("<Q", 1) + b'"', 1)
+    return content.replace(struct.pack("<Q", 1) + b"!", struct.pack("<Q", 1) + b'"', 1)
 
 
-def counts(data: bytes, tensors: int, keys: int) -> bytes:
-    return data[:8] + struct.pack("<QQ", tensors, keys) + data[24:]
+def counts(content: bytes, tensors: int, keys: int) -> bytes:
+    return content[:8] + struct.pack("<QQ", tensors, keys) + content[24:]
 
 
-def weights(data: bytes, fill: bytes) -> bytes:
+def weights(content: bytes, fill: bytes) -> bytes:
     """The file with all its weights overwritten."""
-    return data[:12000] + fill * (len(data) - 12000)
+    return content[:12000] + fill * (len(content) - 12000)
 
 
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
@@ -148,17 +148,17 @@ def whole(models: Path) -> bytes:
 @pytest.fixture(scope="module")
 def damaged(models: Path, whole: bytes) -> dict[str, Path]:
     """A file for each kind of damage, and what is no file."""
-    place = models / "damaged"
-    place.mkdir()
+    directory = models / "damaged"
+    directory.mkdir()
     for name, (damage, _) in DAMAGE.items():
-        (place / f"{name}.gguf").write_bytes(damage(whole))
-    (place / "directory.gguf").mkdir()
-    make(place / "vocabulary.gguf", extra=Extra(tensors=False))
-    spelled = make(place / "no-bytes.gguf", extra=Extra(sentence=True)).read_bytes()
-    (place / "no-bytes.gguf").write_bytes(spelled.replace(b"<0xC3>", b"<0xcz>"))
+        (directory / f"{name}.gguf").write_bytes(damage(whole))
+    (directory / "directory.gguf").mkdir()
+    make(directory / "vocabulary.gguf", extra=Extra(tensors=False))
+    spelled = make(directory / "no-bytes.gguf", extra=Extra(sentence=True)).read_bytes()
+    (directory / "no-bytes.gguf").write_bytes(spelled.replace(b"<0xC3>", b"<0xcz>"))
     for name, (tensor, kind) in KINDS.items():
-        retyped(place / f"{name}.gguf", tensor, kind)
-    return {name: place / f"{name}.gguf" for name in REASONS}
+        retyped(directory / f"{name}.gguf", tensor, kind)
+    return {name: directory / f"{name}.gguf" for name in REASONS}
 
 
 REASONS = {name: words for name, (_, words) in DAMAGE.items()} | {
@@ -203,16 +203,16 @@ def test_a_repaired_file_loads(models: Path, whole: bytes) -> None:
 @pytest.mark.parametrize("alignment", [32, 4096])
 def test_a_file_that_is_too_short_is_refused(tmp_path: Path, alignment: int) -> None:
     path = retyped(tmp_path / "model.gguf", "blk.0.attn_q.weight", 12, alignment=alignment)
-    data = path.read_bytes()
-    path.write_bytes(data[:30_000])
+    content = path.read_bytes()
+    path.write_bytes(content[:30_000])
     with pytest.raises(ModelError, match="it has 30000 bytes, and needs") as error:
         check_model_file(path)
     needed = int(error.value.message.split()[-1])
-    assert 0 <= len(data) - needed < alignment
-    path.write_bytes(data[: needed - 1])
+    assert 0 <= len(content) - needed < alignment
+    path.write_bytes(content[: needed - 1])
     with pytest.raises(ModelError, match=f"it has {needed - 1} bytes, and needs {needed}"):
         check_model_file(path)
-    path.write_bytes(data[:needed])
+    path.write_bytes(content[:needed])
     assert check_model_file(path).tensors == 28
     assert text(play(path, ask())[0])
 
@@ -274,8 +274,8 @@ def test_a_model_without_a_template_gets_chatml(models: Path) -> None:
 
 
 def test_a_header_with_very_much_in_it_is_refused(tmp_path: Path) -> None:
-    def text_of(data: bytes) -> bytes:
-        return struct.pack("<Q", len(data)) + data
+    def text_of(content: bytes) -> bytes:
+        return struct.pack("<Q", len(content)) + content
 
     begin = b"GGUF" + struct.pack("<IQQ", 3, 0, 2)
     long = b"".join(
@@ -420,8 +420,8 @@ def test_the_identity_is_that_of_all_parts(model: Path, part: int) -> None:
     before = read_model_info(model).identity
     path = model.with_name(NAMES[part])
     assert read_model_info(model).identity == before
-    data = path.read_bytes()
-    path.write_bytes(data[:-40] + bytes([data[-40] ^ 1]) + data[-39:])
+    content = path.read_bytes()
+    path.write_bytes(content[:-40] + bytes([content[-40] ^ 1]) + content[-39:])
     assert read_model_info(model).identity != before
 
 
@@ -446,9 +446,9 @@ def test_a_further_part_is_refused_with_the_path_of_the_first(model: Path) -> No
 @pytest.mark.parametrize(("one", "other"), [(2, 3), (1, 4)])
 def test_swapped_parts_are_an_error(model: Path, one: int, other: int) -> None:
     first, second = (model.with_name(NAMES[number - 1]) for number in (one, other))
-    data = first.read_bytes()
+    content = first.read_bytes()
     first.write_bytes(second.read_bytes())
-    second.write_bytes(data)
+    second.write_bytes(content)
     error = refused(model)
     assert "get the file again" in error.hint
     if one > 1:
@@ -509,9 +509,9 @@ def test_a_damaged_part_is_an_error(model: Path, damage: Callable[[bytes], bytes
 def test_a_part_that_would_crash_llama_cpp_is_an_error(model: Path) -> None:
     path = model.with_name(NAMES[1])
     name = next(name for name in read_header_and_tensors(path)[1] if name.endswith("_norm.weight"))
-    data = path.read_bytes()
-    at = data.index(name.encode()) + len(name) + 4 + 8
-    path.write_bytes(data[:at] + struct.pack("<I", 26) + data[at + 4 :])
+    content = path.read_bytes()
+    at = content.index(name.encode()) + len(name) + 4 + 8
+    path.write_bytes(content[:at] + struct.pack("<I", 26) + content[at + 4 :])
     assert f"{name} has the type 26" in refused(model).message
 
 

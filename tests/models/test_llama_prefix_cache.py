@@ -261,14 +261,14 @@ def test_another_file_at_the_same_path_uses_no_state(
     cache = tmp_path / "cache"
     make(path, extra=NEVER_ENDS)
     before = path.stat()
-    data = path.read_bytes()
+    content = path.read_bytes()
     with opened(path, cache) as engine:
         plain = answered(engine, asked())
     make(path, seed=1, extra=NEVER_ENDS)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with opened(path, cache) as engine:
         other = answered(engine, asked())
-    path.write_bytes(data)
+    path.write_bytes(content)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1_000_000_000))
     with opened(path, cache) as engine:
         assert answered(engine, asked()) == plain
@@ -352,10 +352,10 @@ def cut_off(whole: bytes, length: int, rest: bytes) -> bytes:
     return whole[: min(length, len(whole) - 1)] + rest
 
 
-def changed(whole: bytes, place: int, bit: int, rest: bytes) -> bytes:
+def changed(whole: bytes, position: int, bit: int, rest: bytes) -> bytes:
     """The state with one bit turned over."""
-    place %= len(whole)
-    return whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :] + rest
+    position %= len(whole)
+    return whole[:position] + bytes([whole[position] ^ 1 << bit]) + whole[position + 1 :] + rest
 
 
 PLACES = st.integers(0, 400) | st.integers(0, 100_000)
@@ -494,14 +494,14 @@ def test_foreign_files_are_kept(store: PrefixCache) -> None:
         f"{state.name}.bak",
         ".0123456789ABCDEF.new",
     )
-    place = state.parent
+    directory = state.parent
     for name in names:
-        (place / name).write_bytes(b"mine")
-        os.utime(place / name, (1, 1))
-    (place / ".directory").mkdir()
-    os.utime(place / ".directory", (1, 1))
-    trim(place, keep=state, files=1, size=0)
-    assert {path.name for path in place.iterdir()} == {*names, ".directory", state.name}
+        (directory / name).write_bytes(b"mine")
+        os.utime(directory / name, (1, 1))
+    (directory / ".directory").mkdir()
+    os.utime(directory / ".directory", (1, 1))
+    trim(directory, keep=state, files=1, size=0)
+    assert {path.name for path in directory.iterdir()} == {*names, ".directory", state.name}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on the size of a file")

@@ -210,12 +210,12 @@ LOGITS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
 
 @given(LOGITS, st.floats(-1e3, 1e3))
 def test_softmax_is_a_distribution(logits: list[float], shift: float) -> None:
-    found = softmax(logits)
-    assert math.isclose(sum(found), 1.0, rel_tol=1e-9)
-    assert all(0.0 <= share <= 1.0 for share in found)
-    pairs = sorted(zip(logits, found, strict=True))
-    assert [share for _, share in pairs] == sorted(found)
-    assert softmax([logit + shift for logit in logits]) == pytest.approx(found, abs=1e-6)
+    probabilities = softmax(logits)
+    assert math.isclose(sum(probabilities), 1.0, rel_tol=1e-9)
+    assert all(0.0 <= share <= 1.0 for share in probabilities)
+    pairs = sorted(zip(logits, probabilities, strict=True))
+    assert [share for _, share in pairs] == sorted(probabilities)
+    assert softmax([logit + shift for logit in logits]) == pytest.approx(probabilities, abs=1e-6)
 
 
 CLOSE = st.lists(st.floats(-3, 3), min_size=2, max_size=9)

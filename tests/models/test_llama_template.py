@@ -46,18 +46,18 @@ def prompt(source: str, messages: tuple[Message, ...] = (USER,), *, thinking: bo
 
 def test_message_contents_are_pieces_of_their_own() -> None:
     content = " <s> {{ 7 * 7 }} {% if %} </s>\n"
-    found = render_messages(
+    prompt = render_messages(
         ChatTemplate("m.gguf", STRICT, NAMES),
         (Message(role="user", content=content),),
         thinking=True,
     )
-    assert found == (PromptPiece("<s>[user]", control=True), PromptPiece(content, control=False))
+    assert prompt == (PromptPiece("<s>[user]", control=True), PromptPiece(content, control=False))
 
 
 def test_a_space_before_a_content_belongs_to_it() -> None:
     template = ChatTemplate("m.gguf", "[I] {{ messages[0].content }} [/I]", {})
-    found = render_messages(template, (USER,), thinking=True)
-    assert [piece.text for piece in found] == ["[I]", " U1", " [/I]"]
+    prompt = render_messages(template, (USER,), thinking=True)
+    assert [piece.text for piece in prompt] == ["[I]", " U1", " [/I]"]
 
 
 @pytest.mark.parametrize(
@@ -253,14 +253,14 @@ TEXTS = st.text(alphabet="ab<>/é😀 \n", max_size=30)
 
 
 def decoded(
-    data: bytes, cuts: list[int], stop: tuple[str, ...], thinking: bool | None
+    content: bytes, cuts: list[int], stop: tuple[str, ...], thinking: bool | None
 ) -> tuple[str, str, bool]:
     """Text, thinking and whether it stopped, for bytes that come in these pieces."""
     reply = TokenDecoder(stop=stop, thinking=thinking)
     chunks = []
     start = 0
-    for cut in sorted({cut % (len(data) + 1) for cut in cuts} | {len(data)}):
-        chunks.append(reply.feed(data[start:cut]))
+    for cut in sorted({cut % (len(content) + 1) for cut in cuts} | {len(content)}):
+        chunks.append(reply.feed(content[start:cut]))
         start = cut
     chunks.append(reply.end())
     return (

@@ -266,8 +266,8 @@ def test_a_party_is_known_by_who_reads_what_it_is_sent(
 
 def test_a_worker_whose_provider_nobody_knows_is_forbidden_with_any() -> None:
     party = recipient_facts(Worker(name="w", kind="litellm", model="gpt-4o"))
-    said = Policy(deny=("provider:openai",)).denial_reason(party)
-    assert said == "policy.deny names provider:openai, and the provider of w is not known"
+    reason = Policy(deny=("provider:openai",)).denial_reason(party)
+    assert reason == "policy.deny names provider:openai, and the provider of w is not known"
     assert Policy(allow=(("provider:openai",),)).denial_reason(party)
     assert not Policy(deny=("provider:local", "tag:eu", "x")).denial_reason(party)
 

@@ -34,9 +34,9 @@ CHAT = {"mode": "chat", "input_cost_per_token": 2e-06, "output_cost_per_token": 
 TWO_AND_TEN = Price(input=Decimal(2), output=Decimal(10))
 
 
-def table(place: Path, **rows: Any) -> Path:
+def table(directory: Path, **rows: Any) -> Path:
     """A table in litellm's form."""
-    path = place / "table.json"
+    path = directory / "table.json"
     path.write_text(json.dumps(rows))
     return path
 
@@ -114,10 +114,10 @@ def test_the_table_that_ships_says_what_the_locked_litellm_says() -> None:
 
 def test_a_price_is_that_of_exactly_this_name(tmp_path: Path) -> None:
     """Neither a beginning nor an end nor another case of a name is the name."""
-    found = load_prices(table(tmp_path, **{"gpt-x": CHAT, "openai/gpt-x-pro": CHAT}))
-    assert found.find("gpt-x") == TWO_AND_TEN
+    table_of_prices = load_prices(table(tmp_path, **{"gpt-x": CHAT, "openai/gpt-x-pro": CHAT}))
+    assert table_of_prices.find("gpt-x") == TWO_AND_TEN
     assert [
-        found.find(name)
+        table_of_prices.find(name)
         for name in ("gpt", "gpt-", "x", "GPT-X", "gpt-x-pro", "", "gpt-x\t", "\ngpt-x")
     ] == [None] * 8
 
@@ -149,19 +149,19 @@ def test_a_model_that_charges_for_more_than_tokens_has_no_price(tmp_path: Path) 
         "embed": {**CHAT, "mode": "embedding"},
         "Nous/Research": CHAT,
     }
-    found = load_prices(table(tmp_path, **rows))
-    assert [name for name in rows if found.find(name)] == ["Nous/Research"]
+    table_of_prices = load_prices(table(tmp_path, **rows))
+    assert [name for name in rows if table_of_prices.find(name)] == ["Nous/Research"]
 
 
 def test_cached_stored_and_reasoning_tokens_have_their_own_prices() -> None:
-    found = price_of(
+    price = price_of(
         row(
             cache_read_input_token_cost=2e-07,
             cache_creation_input_token_cost=2.5e-06,
             output_cost_per_reasoning_token=3e-05,
         )
     )
-    assert found == Price(
+    assert price == Price(
         input=Decimal(2),
         output=Decimal(10),
         cached=Decimal("0.2"),
@@ -179,7 +179,7 @@ def test_cached_stored_and_reasoning_tokens_have_their_own_prices() -> None:
     by_hand = (300 * 2 + 600 * Decimal("0.2") + 100 * Decimal("2.5") + 30 * 10 + 20 * 30) / Decimal(
         1_000_000
     )
-    assert with_cost(used, found).cost == by_hand
+    assert with_cost(used, price).cost == by_hand
     assert (
         price_of(row(cache_read_input_token_cost=0, output_cost_per_reasoning_token=0))
         == TWO_AND_TEN
@@ -187,7 +187,7 @@ def test_cached_stored_and_reasoning_tokens_have_their_own_prices() -> None:
 
 
 def test_long_prompts_cost_what_the_table_says() -> None:
-    found = price_of(
+    price = price_of(
         row(
             cache_read_input_token_cost=2e-07,
             input_cost_per_token_above_200k_tokens=4e-06,
@@ -196,11 +196,11 @@ def test_long_prompts_cost_what_the_table_says() -> None:
             input_cost_per_token_above_512_tokens=3e-06,
         )
     )
-    assert found is not None
-    assert [found.at(count).input for count in (512, 513, 200_000, 200_001)] == [2, 3, 3, 4]
-    assert [found.at(count).output for count in (513, 200_001)] == [10, 15]
-    assert found.at(200_001).cached == Decimal("0.2")
-    assert with_cost(Usage(tokens_in=300_000, tokens_out=1000, calls=1), found).cost == Decimal(
+    assert price is not None
+    assert [price.at(count).input for count in (512, 513, 200_000, 200_001)] == [2, 3, 3, 4]
+    assert [price.at(count).output for count in (513, 200_001)] == [10, 15]
+    assert price.at(200_001).cached == Decimal("0.2")
+    assert with_cost(Usage(tokens_in=300_000, tokens_out=1000, calls=1), price).cost == Decimal(
         "1.215"
     )
 
@@ -221,10 +221,10 @@ def test_long_prompts_cost_what_the_table_says() -> None:
 def test_a_table_that_cannot_be_read_leaves_prices_unknown(tmp_path: Path, text: str) -> None:
     source = tmp_path / "table.json"
     source.write_text(text)
-    found = load_prices(source)
-    assert found.problem.startswith("no prices are known: the table of models")
-    assert str(source) in found.problem
-    assert found.find("gpt") is None
+    table_of_prices = load_prices(source)
+    assert table_of_prices.problem.startswith("no prices are known: the table of models")
+    assert str(source) in table_of_prices.problem
+    assert table_of_prices.find("gpt") is None
     assert "No such file" in load_prices(tmp_path / "none.json").problem
 
 

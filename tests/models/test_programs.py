@@ -354,10 +354,10 @@ def test_nothing_is_left_when_conductor_is_killed(tmp_path: Path) -> None:
         env=os.environ | {"TMPDIR": str(tmp_path)},
     )
     try:
-        found = numbers_in(numbers, 3)
+        numbers_found = numbers_in(numbers, 3)
         process.kill()
         process.wait(5)
-        assert all(gone(each) for each in found)
+        assert all(gone(each) for each in numbers_found)
     finally:
         process.kill()
         process.wait()
@@ -382,12 +382,12 @@ def environ(home: Path, *first: Path) -> dict[str, str]:
     return {"PATH": os.pathsep.join([*map(str, first), os.environ["PATH"]]), "HOME": str(home)}
 
 
-def script(place: Path, name: str, content: str) -> Path:
+def script(directory: Path, name: str, content: str) -> Path:
     """An executable file in a directory of its own, which may come first in PATH."""
-    place.mkdir(parents=True, exist_ok=True)
-    (place / name).write_text(content)
-    (place / name).chmod(0o755)
-    return place
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / name).write_text(content)
+    (directory / name).chmod(0o755)
+    return directory
 
 
 @pytest.fixture
@@ -440,13 +440,13 @@ def test_a_program_in_its_sandbox_or_none_at_all(house: Path) -> None:
     if refused(worker, house):
         assert not (work / "new.txt").exists()
         return
-    said = text(
+    answer = text(
         play(open_model(worker, environ=environ(house) | {"TMPDIR": "/nowhere"}))
     ).splitlines()
-    assert said[0] == "secret"
-    assert "secret" not in said[1:]
-    assert int(said[-1]) < 10
-    assert [line for line in said if line.startswith("/tmp/tmp.")]
+    assert answer[0] == "secret"
+    assert "secret" not in answer[1:]
+    assert int(answer[-1]) < 10
+    assert [line for line in answer if line.startswith("/tmp/tmp.")]
     assert (work / "new.txt").read_text() == "hi\n"
     assert not (house / "y").exists()
 
@@ -506,9 +506,9 @@ def test_the_network_and_sockets_are_reached_only_where_that_is_allowed(
         worker = boxed("/usr/bin/python3", "-c", code, network=network)
         if refused(worker, house):
             return
-        said = text(play(open_model(worker, environ=environ(house)))).split()
+        answer = text(play(open_model(worker, environ=environ(house)))).split()
     shared = shares_network(worker, environ(house))
-    assert said == ["yes" if network else "no", "no", "yes" if shared else "no"]
+    assert answer == ["yes" if network else "no", "no", "yes" if shared else "no"]
     assert network or not shared
 
 
@@ -579,13 +579,13 @@ def test_a_directory_with_private_files_in_it_is_refused(
 
 
 def test_a_program_brings_its_own_files(tmp_path: Path) -> None:
-    place = tmp_path / "home/lib/node_modules/agent/bin"
-    script(place, "agent.js", "#!/usr/bin/env -S node --flag\n")
+    directory = tmp_path / "home/lib/node_modules/agent/bin"
+    script(directory, "agent.js", "#!/usr/bin/env -S node --flag\n")
     runtime = script(tmp_path / "home/node/bin", "node", "#!/bin/sh\n")
     (tmp_path / "home/bin").mkdir()
-    (tmp_path / "home/bin/agent").symlink_to(place / "agent.js")
-    found = own_files(str(tmp_path / "home/bin/agent"), {"PATH": str(runtime)})
-    assert found == (
+    (tmp_path / "home/bin/agent").symlink_to(directory / "agent.js")
+    files = own_files(str(tmp_path / "home/bin/agent"), {"PATH": str(runtime)})
+    assert files == (
         str(tmp_path / "home/bin/agent"),
         str(tmp_path / "home/lib/node_modules"),
         str(runtime / "node"),

@@ -245,13 +245,13 @@ def test_a_cache_survives_being_cut_at_any_byte(tmp_path: Path) -> None:
     for name in ("a", "b"):
         reply(CachedModel(says(f"reply to {name}"), book, "who"), asked(name))
     book.close()
-    data = path.read_bytes()
-    first = data.index(b"\n", 1)
+    content = path.read_bytes()
+    first = content.index(b"\n", 1)
     for cut in sorted(
-        {*range(0, len(data), 11), first - 1, first, first + 1, len(data) - 1, len(data)}
+        {*range(0, len(content), 11), first - 1, first, first + 1, len(content) - 1, len(content)}
     ):
-        path.write_bytes(data[:cut])
-        known = (cut >= first) + (cut >= len(data))
+        path.write_bytes(content[:cut])
+        known = (cut >= first) + (cut >= len(content))
         book = ResponseCache(path)
         model = says("more")
         for name in ("a", "b", "c"):

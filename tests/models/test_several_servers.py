@@ -47,9 +47,9 @@ async def ask(model: SeveralServers) -> str:
 def opened(*servers: Loopback) -> SeveralServers:
     urls = ",".join(f"{server.url}/v1" for server in servers)
     worker = Worker(name="w", kind="openai-compatible", model="m", options={"base_url": urls})
-    found = open_model(worker, environ={})
-    assert isinstance(found, SeveralServers)
-    return found
+    model = open_model(worker, environ={})
+    assert isinstance(model, SeveralServers)
+    return model
 
 
 def test_calls_go_to_the_server_with_the_fewest_and_each_in_its_own_form(
@@ -83,9 +83,9 @@ def test_a_server_that_fails_is_left_out_until_it_answers(
         else:
             two[0].script = fault
         said += [await ask(model) for _ in range(3)]
-        asked = len(two[0].requests)
+        request_count = len(two[0].requests)
         said.append(await ask(model))
-        assert sum(seen.method == "POST" for seen in two[0].requests[asked:]) == 0
+        assert sum(seen.method == "POST" for seen in two[0].requests[request_count:]) == 0
         if fault is not None:
             two[0].script = answers("back")
             async with asyncio.timeout(10):

@@ -109,10 +109,10 @@ def test_a_refusal_is_text_with_its_own_end() -> None:
     assert chunks[-1].finish == "refusal"
 
 
-@pytest.mark.parametrize("said", ["", " \n", "<think>hm</think>"])
-def test_a_reply_without_a_word_is_an_error(said: str) -> None:
+@pytest.mark.parametrize("message", ["", " \n", "<think>hm</think>"])
+def test_a_reply_without_a_word_is_an_error(message: str) -> None:
     with pytest.raises(ModelError) as error:
-        played(delta(said), delta(finish="stop"), usage())
+        played(delta(message), delta(finish="stop"), usage())
     assert error.value.reason == "empty_answer"
 
 
@@ -441,14 +441,14 @@ def test_calls_without_ids_get_some() -> None:
 
 
 def test_an_id_that_two_calls_have_is_given_to_the_first() -> None:
-    found = calls_of(read([call(0, "a1", "f", "{}"), call(1, "a1", "g", "{}")]))
-    assert [one.name for one in found] == ["f", "g"]
-    assert found[0].id == "a1" != found[1].id
+    tool_calls = calls_of(read([call(0, "a1", "f", "{}"), call(1, "a1", "g", "{}")]))
+    assert [one.name for one in tool_calls] == ["f", "g"]
+    assert tool_calls[0].id == "a1" != tool_calls[1].id
 
 
-@pytest.mark.parametrize("said", ["stop", "tool_calls", "length", "whatever"])
-def test_the_end_of_a_reply_with_calls_is_tool(said: str) -> None:
-    assert read([call(0, "a1", "f", "{}")], finish=said)[-1].finish == "tool"
+@pytest.mark.parametrize("message", ["stop", "tool_calls", "length", "whatever"])
+def test_the_end_of_a_reply_with_calls_is_tool(message: str) -> None:
+    assert read([call(0, "a1", "f", "{}")], finish=message)[-1].finish == "tool"
 
 
 @pytest.mark.parametrize("arguments", ['{"path": "/ho', None])
@@ -471,8 +471,8 @@ def test_secrets_are_redacted_from_calls() -> None:
         call(0, arguments="12345"),
         call(0, arguments='67890"}'),
     ]
-    found = calls_of(read(*([piece] for piece in pieces), secrets=Secrets(KEY)))
-    assert found == [ToolCall(id="a-[key]", name="f-[key]", arguments='{"x": "[key]"}')]
+    tool_calls = calls_of(read(*([piece] for piece in pieces), secrets=Secrets(KEY)))
+    assert tool_calls == [ToolCall(id="a-[key]", name="f-[key]", arguments='{"x": "[key]"}')]
 
 
 def test_what_is_no_tool_call_is_ignored() -> None:

@@ -139,13 +139,13 @@ def test_a_character_that_is_cut_into_two_deltas_is_whole(field: str, together: 
     frames = [delta(**{field: "A \ud83d"}), delta(**{field: "\ude00 B"})]
     pieces = [body_of(*frames)] if together else [body_of(frame) for frame in frames]
     chunks = reply(sending(*pieces, body_of(delta("."), *END)))
-    said = text(chunks) if field == "content" else thinking(chunks) + text(chunks)
-    assert said == "A 😀 B."
+    answer = text(chunks) if field == "content" else thinking(chunks) + text(chunks)
+    assert answer == "A 😀 B."
 
 
-@pytest.mark.parametrize("said", ["A \ud83d", "\ude00 B", "\ud83dx"])
-def test_half_a_character_is_replaced(said: str) -> None:
-    assert "\ufffd" in text(reply(saying(delta(said), delta(finish="stop"))))
+@pytest.mark.parametrize("message", ["A \ud83d", "\ude00 B", "\ud83dx"])
+def test_half_a_character_is_replaced(message: str) -> None:
+    assert "\ufffd" in text(reply(saying(delta(message), delta(finish="stop"))))
 
 
 def test_pieces_of_other_answers_are_left_out_and_told() -> None:
@@ -159,8 +159,8 @@ def test_pieces_of_other_answers_are_left_out_and_told() -> None:
 HIDDEN = "I add them.\n</think>\n\nOKAY"
 
 
-def pieces_of(said: str) -> Script:
-    return saying(*(delta(word) for word in said.partition("</think>")), *END[:2])
+def pieces_of(message: str) -> Script:
+    return saying(*(delta(word) for word in message.partition("</think>")), *END[:2])
 
 
 def test_thinking_that_a_whole_body_only_closes_is_thinking() -> None:
@@ -202,7 +202,7 @@ def test_a_model_that_is_expected_to_think_may_answer_otherwise(
 
 
 def test_a_text_about_the_tag_is_a_text() -> None:
-    said = "The tag `</think>` ends thinking."
-    chunks = reply(saying(delta(said), *END[:2]))
-    assert text(chunks) == said
+    message = "The tag `</think>` ends thinking."
+    chunks = reply(saying(delta(message), *END[:2]))
+    assert text(chunks) == message
     assert "thinking" not in notes(chunks)

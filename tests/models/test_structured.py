@@ -117,7 +117,7 @@ async def cut(seen: SeenRequest, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize(
-    ("listing", "asked"),
+    ("listing", "request_count"),
     [
         (answering({"error": "no"}, 403), 1),
         (answering({}, 404), 1),
@@ -129,7 +129,7 @@ async def cut(seen: SeenRequest, wire: Wire) -> None:
     ids=["forbidden", "nowhere", "silent", "page", "cut", "loading"],
 )
 def test_a_server_that_does_not_say_which_it_is_answers_anyway(
-    listing: Script, asked: int, monkeypatch: pytest.MonkeyPatch
+    listing: Script, request_count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conductor_cli.models.chat_api_model.LIST_SECONDS", 0.2)
 
@@ -138,7 +138,7 @@ def test_a_server_that_does_not_say_which_it_is_answers_anyway(
 
     both, seen = replies(script, JSON, JSON)
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
-    assert [one.path for one in seen].count("/v1/models") == asked
+    assert [one.path for one in seen].count("/v1/models") == request_count
     assert form(seen[-1]) == {"response_format": FORMAT}
 
 
@@ -178,7 +178,7 @@ def held_to(made: Any, *requests: Request) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("owner", "preset", "hold", "asked"),
+    ("owner", "preset", "hold", "request_count"),
     [
         ("llamacpp", UNKNOWN_SERVER, "grammar", 1),
         ("library", UNKNOWN_SERVER, "schema", 1),
@@ -189,11 +189,11 @@ def held_to(made: Any, *requests: Request) -> list[str]:
     ],
 )
 def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
-    owner: str | None, preset: Preset, hold: str, asked: int
+    owner: str | None, preset: Preset, hold: str, request_count: int
 ) -> None:
     with loopback(owned(owner)) as server:
         assert held_to(ChatApiModel("m", f"{server.url}/v1", preset=preset), JSON) == [hold, hold]
-    assert [one.path for one in server.requests] == ["/v1/models"] * asked + [
+    assert [one.path for one in server.requests] == ["/v1/models"] * request_count + [
         "/v1/chat/completions"
     ]
 
@@ -249,9 +249,11 @@ def test_openai_itself_takes_a_schema() -> None:
     assert (own._form, own._schemas) == ("response_format", True)
 
 
-def refused(**said: str) -> Script:
+def refused(**message: str) -> Script:
     """A server that refuses each of these fields with these words, and takes the rest."""
-    return refusing({name: {"message": words, "code": 400} for name, words in said.items()}, fine)
+    return refusing(
+        {name: {"message": words, "code": 400} for name, words in message.items()}, fine
+    )
 
 
 @pytest.mark.parametrize(
@@ -295,7 +297,7 @@ def test_where_a_grammar_is_refused_a_schema_takes_its_place() -> None:
 
 
 def test_a_form_that_is_refused_inside_an_answer_is_left_out_too() -> None:
-    said = (
+    message = (
         "Grammar-based generation (regex, ebnf) is not supported when launched with "
         "--grammar-backend none"
     )
@@ -303,7 +305,7 @@ def test_a_form_that_is_refused_inside_an_answer_is_left_out_too() -> None:
     async def script(seen: SeenRequest, wire: Wire) -> None:
         if "ebnf" not in seen.json:
             return await fine(seen, wire)
-        error = {"object": "error", "message": said, "type": "BAD_REQUEST", "code": 400}
+        error = {"object": "error", "message": message, "type": "BAD_REQUEST", "code": 400}
         return await saying(delta(), {"error": error})(seen, wire)
 
     (chunks,), seen = replies(script, GRAMMAR, preset=Preset(form="ebnf"))

@@ -54,11 +54,11 @@ def test_a_reference_at_the_top_is_followed() -> None:
         "properties": {"left": {"$ref": "#/$defs/tree"}},
         "required": ["left"],
     }
-    found = object_schema(
+    schema = object_schema(
         {"$ref": "#/$defs/alias", "$defs": {"tree": tree, "alias": {"$ref": "#/$defs/tree"}}}
     )
-    assert (found["properties"], found["required"]) == (tree["properties"], ["left"])
-    assert simple(found)["properties"] == {
+    assert (schema["properties"], schema["required"]) == (tree["properties"], ["left"])
+    assert simple(schema)["properties"] == {
         "left": {"type": "object", "properties": {"left": {"type": "object"}}, "required": ["left"]}
     }
     assert object_schema({"$ref": "#"})["type"] == "object"

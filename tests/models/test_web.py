@@ -126,7 +126,7 @@ def test_a_page_that_does_not_end_ends_with_the_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("ftp://127.0.0.1/a", "no address of the web"),
         ("file:///etc/passwd", "no address of the web"),
@@ -134,8 +134,8 @@ def test_a_page_that_does_not_end_ends_with_the_time() -> None:
         ("http://127.0.0.1:99999/", "no address of the web"),
     ],
 )
-def test_what_is_no_plain_address_is_refused(url: str, told: str) -> None:
-    with pytest.raises(WebRefused, match=told) as refusal:
+def test_what_is_no_plain_address_is_refused(url: str, message: str) -> None:
+    with pytest.raises(WebRefused, match=message) as refusal:
         get(url, WebRules(private_hosts=("127.0.0.1",)))
     assert "secret" not in str(refusal.value)
 
@@ -167,10 +167,10 @@ def test_through_a_proxy_a_private_host_is_refused_and_a_named_one_read(
         fetched = get("https://model.test/a", WebRules(private_hosts=("model.test",)))
         assert fetched.content.decode() == PAGE
         assert {seen.path for seen in between.requests} == {"model.test:443"}
-        asked = len(between.requests)
+        request_count = len(between.requests)
         with pytest.raises(WebRefused):
             get(f"https://localhost:{server.port}/a", WebRules())
-        assert len(between.requests) == asked
+        assert len(between.requests) == request_count
 
 
 @pytest.mark.parametrize("is_proxied", [False, True], ids=["directly", "through a proxy"])

@@ -107,9 +107,9 @@ class Machine:
         assert TOKEN not in f"{error.value.message}{error.value.hint}{self.reports}"
         return error.value
 
-    def begin(self, found: bytes, data: bytes = DATA) -> Path:
+    def begin(self, found: bytes, content: bytes = DATA) -> Path:
         """As if a pull of `data` had stopped with these bytes."""
-        part = repo_folder(REPO) / f".conductor-llm/{FILE}@{sha256(data)}"
+        part = repo_folder(REPO) / f".conductor-llm/{FILE}@{sha256(content)}"
         part.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(found)
         return part
@@ -192,19 +192,19 @@ def library_download(**more: Any) -> Path:
 
 @pytest.mark.parametrize("known", ["", sha256(DATA)], ids=["unknown hash", "known hash"])
 def test_pull_uses_a_file_that_the_hubs_library_downloaded(machine: Machine, known: str) -> None:
-    found = library_download()
-    asked = len(machine.hub.front.requests)
+    paths = library_download()
+    request_count = len(machine.hub.front.requests)
     fetched = len(machine.hub.fetched)
-    assert machine.pull(entry(ModelFile(file=FILE, sha256=known))).path == found
+    assert machine.pull(entry(ModelFile(file=FILE, sha256=known))).path == paths
     assert len(machine.hub.fetched) == fetched
     # Without a hash the hub is asked for one
-    assert (len(machine.hub.front.requests) > asked) == (not known)
+    assert (len(machine.hub.front.requests) > request_count) == (not known)
     assert machine.files() == [sha256(DATA)]
 
 
 def test_a_second_pull_sends_no_request_and_keeps_the_endpoint(machine: Machine) -> None:
     first = machine.pull()
-    asked = len(machine.hub.front.requests)
+    request_count = len(machine.hub.front.requests)
     machine.reports.clear()
     machine.set(HF_ENDPOINT=None)
     again = machine.pull()
@@ -214,16 +214,16 @@ def test_a_second_pull_sends_no_request_and_keeps_the_endpoint(machine: Machine)
         first.hash_source,
     )
     assert again.endpoint == machine.hub.url
-    assert len(machine.hub.front.requests) == asked
+    assert len(machine.hub.front.requests) == request_count
     assert machine.labels == [f"checking {FILE}"]
 
 
 def test_removing_keeps_files_that_another_tool_downloaded(machine: Machine) -> None:
-    found = library_download()
+    paths = library_download()
     machine.pull()
     gone = machine.remove(entry())
-    assert (gone.names, gone.freed, gone.kept) == ((), 0, (found,))
-    assert found.read_bytes() == DATA
+    assert (gone.names, gone.freed, gone.kept) == ((), 0, (paths,))
+    assert paths.read_bytes() == DATA
     assert machine.store.manifests() == ()
 
 
@@ -266,7 +266,7 @@ def test_a_model_of_two_parts_is_put_into_the_cache_at_its_end(machine: Machine)
 
 
 @pytest.mark.parametrize(
-    ("found", "data", "ranges"),
+    ("found", "content", "ranges"),
     [
         (b"", DATA, [""]),
         (DATA[:1_000_000], DATA, ["bytes=1000000-"]),
@@ -285,9 +285,9 @@ def test_a_model_of_two_parts_is_put_into_the_cache_at_its_end(machine: Machine)
     ],
 )
 def test_a_partial_file_is_continued_if_it_fits(
-    machine: Machine, found: bytes, data: bytes, ranges: list[str]
+    machine: Machine, found: bytes, content: bytes, ranges: list[str]
 ) -> None:
-    machine.begin(found, data)
+    machine.begin(found, content)
     assert machine.pull().path.read_bytes() == DATA
     assert machine.hub.ranges == ranges
     assert machine.files(".conductor-llm") == []
@@ -314,17 +314,17 @@ def test_a_continued_file_is_downloaded_once_more_only(machine: Machine) -> None
 
 
 @pytest.mark.parametrize(
-    ("known", "said"),
+    ("known", "messages"),
     [
         ({"sha256": sha256(OTHER)}, (sha256(OTHER), sha256(DATA))),
         ({"size": 123_456}, ("123456", "2000000")),
     ],
 )
 def test_a_hub_that_contradicts_the_registry_is_rejected(
-    machine: Machine, known: dict[str, Any], said: tuple[str, str]
+    machine: Machine, known: dict[str, Any], messages: tuple[str, str]
 ) -> None:
     error = machine.fails(entry(ModelFile(file=FILE, **known)))
-    assert all(word in error.message for word in said)
+    assert all(word in error.message for word in messages)
     assert machine.hub.fetched == []
 
 
@@ -348,7 +348,7 @@ def test_a_saved_hash_rejects_a_changed_file(machine: Machine) -> None:
     assert sha256(OTHER) in error.message
     assert sha256(DATA) in error.message
     assert machine.files() == [sha256(DATA)]
-    assert [found.hashes for found in machine.store.manifests()] == [[sha256(DATA)]]
+    assert [manifest.hashes for manifest in machine.store.manifests()] == [[sha256(DATA)]]
 
 
 def test_a_new_commit_with_the_same_file_downloads_nothing(machine: Machine) -> None:
@@ -494,7 +494,7 @@ def test_a_host_without_ranges_sends_the_whole_file(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "value", "message", "hint"),
+    ("case_name", "value", "message", "hint"),
     [
         ("size", len(DATA) + 100, "{bytes}", ""),
         ("size", 10**15, "1000000 GB do not fit", "HF_HOME"),
@@ -525,13 +525,13 @@ def test_a_host_without_ranges_sends_the_whole_file(machine: Machine) -> None:
     ],
 )
 def test_each_fault_of_a_host_is_explained(
-    impatient: Machine, what: str, value: object, message: str, hint: str
+    impatient: Machine, case_name: str, value: object, message: str, hint: str
 ) -> None:
     """The host that is to blame is named, whatever it says, and nothing is put into the cache."""
     server = impatient.hub
     names = {"url": server.url, "hub": server.url[7:], "bytes": f"localhost:{server.back.port}"}
     names["commit"] = server.repos[REPO].revisions["main"]
-    setattr(server, what, value.format_map(names) if isinstance(value, str) else value)
+    setattr(server, case_name, value.format_map(names) if isinstance(value, str) else value)
     error = impatient.fails()
     assert message.format_map(names) in error.message
     assert hint in error.hint
@@ -605,7 +605,7 @@ def test_the_token_is_sent_to_the_hub_only(machine: Machine, where: str) -> None
 
 def test_an_offline_pull_uses_the_cache_and_has_no_hash_source(machine: Machine) -> None:
     library_download()
-    asked = len(machine.hub.front.requests)
+    request_count = len(machine.hub.front.requests)
     machine.set(HF_HUB_OFFLINE="1")
     manifest = machine.pull()
     assert (manifest.files[0].sha256, manifest.hash_source, manifest.endpoint) == (
@@ -613,7 +613,7 @@ def test_an_offline_pull_uses_the_cache_and_has_no_hash_source(machine: Machine)
         "file",
         "",
     )
-    assert len(machine.hub.front.requests) == asked
+    assert len(machine.hub.front.requests) == request_count
     (repo_folder(REPO) / "blobs" / sha256(DATA)).write_bytes(OTHER)
     machine.remove(entry())
     assert "is incomplete" in machine.fails().message
@@ -708,9 +708,9 @@ def test_an_estimate_sends_no_request(machine: Machine) -> None:
     machine.begin(DATA[:500_000])
     assert missing_bytes(what) == len(DATA) - 500_000
     assert machine.pull(what).hash_source == "registry"
-    asked = len(machine.hub.front.requests)
+    request_count = len(machine.hub.front.requests)
     assert missing_bytes(what) == 0
-    assert len(machine.hub.front.requests) == asked
+    assert len(machine.hub.front.requests) == request_count
 
 
 def test_a_password_in_the_endpoint_is_not_shown(machine: Machine) -> None:

@@ -39,10 +39,10 @@ def model(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in whole.items() if value is not None}
 
 
-def table(place: Path, *models: Any, **changes: Any) -> dict[str, str]:
+def table(directory: Path, *models: Any, **changes: Any) -> dict[str, str]:
     """The environment that names a table with these models."""
     values = {"models": list(models)} | changes
-    path = place / "registry.toml"
+    path = directory / "registry.toml"
     path.write_text(
         tomli_w.dumps({key: value for key, value in values.items() if value is not None})
     )
@@ -113,7 +113,7 @@ def test_parts_must_be_numbered_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "message"),
     [
         ({"size": 5}, "unknown key 'size'"),
         ({"licence": None}, "models[0]: 'licence' is missing"),
@@ -138,12 +138,12 @@ def test_parts_must_be_numbered_in_order(tmp_path: Path) -> None:
         *(({"parts": [{"file": file}]}, "is not a relative path of a file") for file in OUTSIDE),
     ],
 )
-def test_an_invalid_model_is_named(tmp_path: Path, broken: dict[str, Any], said: str) -> None:
+def test_an_invalid_model_is_named(tmp_path: Path, broken: dict[str, Any], message: str) -> None:
     environ = table(tmp_path, model(**broken))
     with pytest.raises(ConfigError) as caught:
         load_registry(environ)
     assert caught.value.message.startswith(environ[VARIABLE])
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert VARIABLE in caught.value.hint
 
 

@@ -98,12 +98,12 @@ def manifest(name: str, *files: Path, **more: Any) -> Manifest:
 
 def take(store: ModelStore, path: Path, *, apart: bool = False, **more: Any) -> ImportResult:
     """Import a file; `apart` then makes a file of its own of each link to it."""
-    found = import_model(path, store, os.environ, silent, **more)
-    for file in found.manifest.files if apart else ():
-        data = file.path.read_bytes()
+    imported = import_model(path, store, os.environ, silent, **more)
+    for file in imported.manifest.files if apart else ():
+        content = file.path.read_bytes()
         file.path.unlink()
-        file.path.write_bytes(data)
-    return found
+        file.path.write_bytes(content)
+    return imported
 
 
 def test_a_written_manifest_is_found(store: ModelStore, file: Path) -> None:
@@ -194,10 +194,10 @@ def test_an_unreadable_file_cannot_be_hashed(tmp_path: Path, name: str) -> None:
 def test_import_follows_a_symbolic_link(store: ModelStore, file: Path, tmp_path: Path) -> None:
     link = tmp_path / "pretty.gguf"
     link.symlink_to(file)
-    found = take(store, link)
-    assert found.manifest.path.name == "pretty.gguf"
-    assert not found.manifest.path.is_symlink()
-    assert found.manifest.path.samefile(file)
+    imported = take(store, link)
+    assert imported.manifest.path.name == "pretty.gguf"
+    assert not imported.manifest.path.is_symlink()
+    assert imported.manifest.path.samefile(file)
 
 
 def test_a_name_that_is_taken_is_rejected(store: ModelStore, file: Path, tmp_path: Path) -> None:
@@ -216,8 +216,8 @@ def test_without_hard_links_the_file_is_used_where_it_is(
         raise OSError(errno.EXDEV, "Invalid cross-device link")
 
     monkeypatch.setattr(os, "link", refuse)
-    found = take(store, file)
-    assert (found.stored, found.manifest.path) == (False, file)
+    imported = take(store, file)
+    assert (imported.stored, imported.manifest.path) == (False, file)
     assert [path.name for path in store.folder("My-Model").iterdir()] == ["manifest.toml"]
 
 
@@ -295,10 +295,12 @@ def test_all_parts_of_a_divided_model_are_imported_from_its_first(
     with pytest.raises(ModelError, match="not the first part") as caught:
         take(store, files[1])
     assert str(files[0]) in caught.value.hint
-    found = take(store, files[0])
-    assert found.manifest.name == "big"
-    assert [file.path.name for file in found.manifest.files] == [path.name for path in files]
-    assert not any(checked.problem for checked in verify_model(found.manifest, os.environ, silent))
+    imported = take(store, files[0])
+    assert imported.manifest.name == "big"
+    assert [file.path.name for file in imported.manifest.files] == [path.name for path in files]
+    assert not any(
+        checked.problem for checked in verify_model(imported.manifest, os.environ, silent)
+    )
     store.delete("big")
     files[1].unlink()
     with pytest.raises(ModelError, match="big-00002-of-00002"):
@@ -327,9 +329,13 @@ def test_import_recognises_a_registry_model(
 ) -> None:
     by_hash = known == "hash"
     registry(f"size = {file.stat().st_size}" + f'\nsha256 = "{hash_file(file)}"' * by_hash)
-    found = take(store, file if by_hash else file.rename(file.with_name("known.gguf"))).manifest
-    assert (found.name, found.licence, found.profile) == ("tiny-known", "Apache-2.0", "published")
-    assert found.hash_source == ("registry" if by_hash else "file")
+    imported = take(store, file if by_hash else file.rename(file.with_name("known.gguf"))).manifest
+    assert (imported.name, imported.licence, imported.profile) == (
+        "tiny-known",
+        "Apache-2.0",
+        "published",
+    )
+    assert imported.hash_source == ("registry" if by_hash else "file")
 
 
 def test_a_file_that_only_looks_like_a_registry_model_is_rejected(
@@ -339,8 +345,8 @@ def test_a_file_that_only_looks_like_a_registry_model_is_rejected(
     same = file.rename(file.with_name("known.gguf"))
     with pytest.raises(ModelError, match="tiny-known"):
         take(store, same)
-    found = take(store, same, name="mine").manifest
-    assert (found.name, found.profile, found.hash_source) == ("mine", "prompted", "file")
+    imported = take(store, same, name="mine").manifest
+    assert (imported.name, imported.profile, imported.hash_source) == ("mine", "prompted", "file")
 
 
 def test_a_registry_name_is_reserved(
@@ -363,22 +369,22 @@ def test_the_licence_is_read_from_the_header(store: ModelStore, tmp_path: Path) 
 def test_verify_describes_each_kind_of_damage_and_none_of_a_whole_model(
     store: ModelStore, file: Path
 ) -> None:
-    found = take(store, file, apart=True).manifest
+    imported = take(store, file, apart=True).manifest
     reports = list[tuple[str, int, int]]()
-    (checked,) = verify_model(found, os.environ, lambda *progress: reports.append(progress))
-    assert (checked.problem, checked.sha256) == ("", found.files[0].sha256)
-    assert reports[-1][1:] == (found.size, found.size)
-    data = bytearray(found.path.read_bytes())
+    (checked,) = verify_model(imported, os.environ, lambda *progress: reports.append(progress))
+    assert (checked.problem, checked.sha256) == ("", imported.files[0].sha256)
+    assert reports[-1][1:] == (imported.size, imported.size)
+    data = bytearray(imported.path.read_bytes())
     data[-100] ^= 1
-    found.path.write_bytes(data)
-    assert found.fault() == ""
-    assert "SHA-256 should be" in verify_model(found, os.environ, silent)[0].problem
-    found.path.write_bytes(data[:-1])
-    assert "bytes instead of" in found.fault()
-    assert "bytes instead of" in verify_model(found, os.environ, silent)[0].problem
-    found.path.unlink()
-    assert "is missing" in found.fault()
-    assert "cannot be read" in verify_model(found, os.environ, silent)[0].problem
+    imported.path.write_bytes(data)
+    assert imported.fault() == ""
+    assert "SHA-256 should be" in verify_model(imported, os.environ, silent)[0].problem
+    imported.path.write_bytes(data[:-1])
+    assert "bytes instead of" in imported.fault()
+    assert "bytes instead of" in verify_model(imported, os.environ, silent)[0].problem
+    imported.path.unlink()
+    assert "is missing" in imported.fault()
+    assert "cannot be read" in verify_model(imported, os.environ, silent)[0].problem
 
 
 def test_an_adapter_is_imported_with_its_base(
@@ -411,27 +417,27 @@ def test_a_registry_model_is_repaired_by_a_pull(
 ) -> None:
     registry("size = 1000")
     for source in ("hub:acme/tiny@0123", f"file:{file}.gone"):
-        found = manifest("tiny-known", file, source=source)
-        assert repair_hint(found, os.environ) == "conductor model pull tiny-known"
+        stored_manifest = manifest("tiny-known", file, source=source)
+        assert repair_hint(stored_manifest, os.environ) == "conductor model pull tiny-known"
 
 
 def test_a_model_that_left_the_registry_names_its_repository(
     file: Path, registry: Callable[[str], None]
 ) -> None:
-    found = manifest("some", file, source="hub:acme/other@0123")
+    stored_manifest = manifest("some", file, source="hub:acme/other@0123")
     for more in ("size = 1000", "broken ="):
         registry(more)
         expected = "get acme/other@0123 again, then: conductor model import FILE --name some"
-        assert expected in repair_hint(found, os.environ)
+        assert expected in repair_hint(stored_manifest, os.environ)
 
 
 def test_the_repair_of_an_adapter_names_its_base(file: Path, tmp_path: Path) -> None:
     directory = tmp_path / "trained"
     directory.mkdir()
-    found = repair_hint(
+    hint = repair_hint(
         manifest("some", file, source=f"file:{directory}", base="my base.gguf"), os.environ
     )
-    assert found == (
+    assert hint == (
         f"if {directory} is whole: conductor model import {directory} --name some --base 'my "
         "base.gguf'"
     )
@@ -447,11 +453,11 @@ def test_problems_are_found_without_reading_files(
     broken = take(store, Path(shutil.copy(file, file.with_name("broken.gguf")))).manifest
     (store.folder(broken.name) / "manifest.toml").write_text("name = [")
     registry("broken =")
-    found = find_problems(store, os.environ)
-    assert [each.name for each in found] == ["broken", "gone"]
-    assert all(each.problem and each.hint for each in found)
-    assert "conductor model rm broken" in found[0].hint
-    assert found[1] == CheckedFile(
+    problems = find_problems(store, os.environ)
+    assert [each.name for each in problems] == ["broken", "gone"]
+    assert all(each.problem and each.hint for each in problems)
+    assert "conductor model rm broken" in problems[0].hint
+    assert problems[1] == CheckedFile(
         name="gone", path=gone.path, problem=gone.fault(), hint=repair_hint(gone, os.environ)
     )
     assert whole.fault() == ""

@@ -116,7 +116,7 @@ def test_a_temperature_that_a_claude_refuses_is_not_left_out(
 
 
 @pytest.mark.parametrize(
-    ("options", "field", "said"),
+    ("options", "field", "message"),
     [
         ({"temperature": 0.2}, "temperature", "Only the default (1) value is supported."),
         ({"reasoning_effort": "xhigh"}, "reasoning_effort", "Supported values are: 'low', 'high'."),
@@ -124,14 +124,14 @@ def test_a_temperature_that_a_claude_refuses_is_not_left_out(
     ],
 )
 def test_a_setting_that_a_server_refuses_is_named_and_not_left_out(
-    options: dict[str, Any], field: str, said: str
+    options: dict[str, Any], field: str, message: str
 ) -> None:
     error = failure_of(
-        "openai", no(f"Unsupported value: '{field}'. {said}", param=field), **options
+        "openai", no(f"Unsupported value: '{field}'. {message}", param=field), **options
     )
     assert (
         error.message
-        == f"m does not accept {field} = {options[field]}: Unsupported value: '{field}'. {said}"
+        == f"m does not accept {field} = {options[field]}: Unsupported value: '{field}'. {message}"
     )
     assert f"--set {field}=" in error.hint
     assert (error.reason, error.retryable) == ("refused", False)

@@ -65,7 +65,10 @@ def test_the_memory_of_a_check_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(schema_check, "MEMORY_BYTES", 192 << 20)
     assert asyncio.run(find_fault({"$ref": "#/$defs/a", "$defs": {"a": {}}}, {})) == ""
     definitions = {
-        **{f"a{each}": {"anyOf": [{"$ref": f"#/$defs/a{each + 1}"}] * 10} for each in range(7)},
+        **{
+            f"a{number}": {"anyOf": [{"$ref": f"#/$defs/a{number + 1}"}] * 10}
+            for number in range(7)
+        },
         "a7": {"type": "string"},
     }
     with pytest.raises(CheckStopped):
@@ -149,8 +152,8 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def script(place: Path, text: str) -> Path:
-    path = place / "work.py"
+def script(directory: Path, text: str) -> Path:
+    path = directory / "work.py"
     path.write_text(text)
     return path
 

@@ -24,8 +24,8 @@ def examples() -> list[tuple[str, str, str]]:
     """Each block of code: the file it is for, its language and its text."""
     page = (ROOT / "docs/extend.md").read_text(encoding="utf-8")
     return [
-        (NAMED.findall(page[: found.start()])[-1], found[1], found[2])
-        for found in BLOCK.finditer(page)
+        (NAMED.findall(page[: match.start()])[-1], match[1], match[2])
+        for match in BLOCK.finditer(page)
     ]
 
 
@@ -48,14 +48,14 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     All else is links, also what Python has compiled.
     """
-    place = tmp_path_factory.mktemp("extended")
-    shutil.copytree(ROOT / "src", place / "src", copy_function=os.symlink)
+    directory = tmp_path_factory.mktemp("extended")
+    shutil.copytree(ROOT / "src", directory / "src", copy_function=os.symlink)
     for name, language, text in examples():
-        path = place / name
+        path = directory / name
         whole = text if language == "python" else changed(path.read_text(encoding="utf-8"), text)
         path.unlink(missing_ok=True)
         path.write_text(whole, encoding="utf-8")
-    return place / "src"
+    return directory / "src"
 
 
 def run(source: Path, *arguments: str) -> str:

@@ -284,31 +284,31 @@ def test_damaged_inputs_are_read_or_refused(name: str, monkeypatch: pytest.Monke
     assert fuzz._try_inputs(name, "1").problem == ""
 
 
-def raises(data: bytes) -> None:
-    if b"7" in data:
+def raises(content: bytes) -> None:
+    if b"7" in content:
         raise KeyError("seven")
 
 
-def computes(data: bytes) -> None:
-    while data:
+def computes(content: bytes) -> None:
+    while content:
         pass
 
 
-def grows(data: bytes) -> None:
-    bytes(data) * (130 << 20)
+def grows(content: bytes) -> None:
+    bytes(content) * (130 << 20)
 
 
 @pytest.mark.parametrize(
-    ("check", "said"),
+    ("check", "message"),
     [(raises, "KeyError: 'seven'"), (computes, "more than 0.2 s"), (grows, "MiB of memory")],
 )
 def test_a_broken_promise_is_seen(
-    check: Callable[[bytes], None], said: str, monkeypatch: pytest.MonkeyPatch
+    check: Callable[[bytes], None], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A foreign error, a slow input, and one that takes much memory are problems."""
     monkeypatch.setitem(TARGETS, "made up", Target(check=check, seeds=lambda: [b"7"]))
     monkeypatch.setattr(fuzz, "SECONDS", 0.1)
-    assert said in fuzz.try_input("made up", b"7")
+    assert message in fuzz.try_input("made up", b"7")
 
 
 def test_the_name_of_a_try_is_its_reproduction(

@@ -272,16 +272,16 @@ def test_what_decides_the_installation_changes_its_fingerprint(checkout: Path) -
     assert setup.fingerprint(LOCK) != before
 
 
-def built(place: Path, how: str) -> list[str]:
+def built(directory: Path, how: str) -> list[str]:
     """The names of the files in a wheel that is built here.
 
     Those of its data begin with `share/`.
     """
-    code = f"from hatchling.build import {how}; print({how}({str(place)!r}))"
+    code = f"from hatchling.build import {how}; print({how}({str(directory)!r}))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    with ZipFile(place / done.stdout.split()[-1]) as wheel:
+    with ZipFile(directory / done.stdout.split()[-1]) as wheel:
         return [re.sub(r"^[^/]+\.data/data/", "", name) for name in wheel.namelist()]
 
 

@@ -26,9 +26,9 @@ PACKAGES: Final = (("alpha", "1.0"), ("beta", "2.0"), ("beta", "3.0"))
 HOLE: Final = "PYSEC-2026-1"
 
 
-def allowing(place: Path, *, until: int, id_: str = HOLE) -> Path:
+def allowing(directory: Path, *, until: int, id_: str = HOLE) -> Path:
     """An entry that holds until so many days from now."""
-    file = place / "audit.toml"
+    file = directory / "audit.toml"
     today = datetime.now(UTC).date()
     entry = (
         f'id = "{id_}"\npackage = "beta"\nreason = "never called"\nuntil = '
@@ -54,10 +54,10 @@ def known(package: str, version: str) -> Mapping[str, Any]:
     }
 
 
-def audited(place: Path, status: int = 200) -> int:
+def audited(directory: Path, status: int = 200) -> int:
     """The exit code where the registry knows a hole in beta 3.0, and answers with this status."""
     pytest.importorskip("pip_audit")
-    allowed = place / "none.toml"
+    allowed = directory / "none.toml"
     allowed.touch()
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
@@ -72,7 +72,7 @@ def audited(place: Path, status: int = 200) -> int:
             "--osv-url",
             server.url,
             "--cache-dir",
-            str(place / "cache"),
+            str(directory / "cache"),
         ]
         return audit.main(service, allowed_file=allowed, packages=PACKAGES)
 
@@ -83,9 +83,9 @@ def test_a_known_vulnerability_fails(tmp_path: Path, capsys: pytest.CaptureFixtu
     Of two versions of a package, both are audited.
     """
     assert audited(tmp_path) == 1
-    said = capsys.readouterr().err
-    assert f"known vulnerability: beta 3.0: {HOLE}, CVE-2026-1; mended in 9.9" in said
-    assert "3 packages audited, 1 known vulnerabilities, 0 allowed" in said
+    stderr = capsys.readouterr().err
+    assert f"known vulnerability: beta 3.0: {HOLE}, CVE-2026-1; mended in 9.9" in stderr
+    assert "3 packages audited, 1 known vulnerabilities, 0 allowed" in stderr
 
 
 def test_a_registry_that_does_not_answer_is_told_and_fails_only_where_it_must(
@@ -93,12 +93,12 @@ def test_a_registry_that_does_not_answer_is_told_and_fails_only_where_it_must(
 ) -> None:
     """Exit code 0, or 2 with `--require`; it never says that there are no vulnerabilities."""
     assert audited(tmp_path, status=503) == 0
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     assert (
         "NOT AUDITED: 3 of 3 packages, because the registry did not answer: alpha, beta, beta"
-        in said
+        in stderr
     )
-    assert "0 packages audited" in said
+    assert "0 packages audited" in stderr
     report_of(monkeypatch, skipped=["alpha"])
     assert audit.main(["--require"], allowed_file=tmp_path / "none.toml", packages=PACKAGES) == 2
 
@@ -158,9 +158,9 @@ def test_entries_that_have_no_use_are_named(
     assert f"{HOLE} of beta is not found any more" in capsys.readouterr().err
     report_of(monkeypatch, skipped=["beta"])
     assert audit.main([], allowed_file=allowing(tmp_path, until=9), packages=PACKAGES) == 0
-    said = capsys.readouterr().err
-    assert "not found any more" not in said
-    assert "NOT AUDITED: 2 of 3 packages" in said
+    stderr = capsys.readouterr().err
+    assert "not found any more" not in stderr
+    assert "NOT AUDITED: 2 of 3 packages" in stderr
 
 
 def test_an_entry_needs_a_reason_and_a_day(tmp_path: Path) -> None:

@@ -168,8 +168,8 @@ def test_what_is_deprecated_works_on_and_says_what_to_use(
     notice = Deprecation(since="1.1.0", day="2026-12-01", instead="conductor cost")
     names = ("conductor template", "conductor config show --json")
     monkeypatch.setattr(typer_classes, "DEPRECATED", dict.fromkeys(names, notice))
-    told = "template is deprecated since 1.1.0 and will go; use instead: conductor cost"
-    assert stage.ok("template", "list", told=told).out
+    message = "template is deprecated since 1.1.0 and will go; use instead: conductor cost"
+    assert stage.ok("template", "list", told=message).out
     done = stage.ok(
         "config", "show", "limits.steps", "--json", told="config show --json is deprecated"
     )

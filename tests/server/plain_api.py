@@ -120,11 +120,11 @@ class Serving:
         return httpx.stream("POST", f"{self.url}/v1/chat/completions", json=body, timeout=30)
 
 
-def until(look: Callable[[], Any], what: str = "it") -> Any:
+def until(look: Callable[[], Any], case_name: str = "it") -> Any:
     """What `look` returns, once that is something."""
     end = time.monotonic() + 60
     while not (found := look()):
-        assert time.monotonic() < end, f"waited in vain for {what}"
+        assert time.monotonic() < end, f"waited in vain for {case_name}"
         time.sleep(0.01)
     return found
 

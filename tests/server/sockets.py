@@ -89,8 +89,8 @@ class Socket:
 
     def _next(self) -> Any:
         while not self._events:
-            data = self._socket.recv(1 << 16)
-            self._protocol.receive_data(data or None)
+            received = self._socket.recv(1 << 16)
+            self._protocol.receive_data(received or None)
             for event in self._protocol.events():
                 if isinstance(event, Ping):
                     self._socket.sendall(self._protocol.send(event.response()))

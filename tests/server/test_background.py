@@ -228,10 +228,10 @@ def test_a_coding_client_can_be_tried_over_the_demo(stage: Stage, api: str, stre
     """
 
     def ask(url: str, question: str) -> str:
-        said = f"<system-reminder>Use tabs.</system-reminder>\n{question}"
+        message = f"<system-reminder>Use tabs.</system-reminder>\n{question}"
         messages = [
             {"role": "system", "content": "You are a coding agent."},
-            {"role": "user", "content": said},
+            {"role": "user", "content": message},
         ]
         text = {"input" if api == "responses" else "messages": messages}
         body = {

@@ -64,19 +64,19 @@ def connect(server: Serving) -> socket.socket:
 
 
 def read(connection: socket.socket) -> bytes:
-    data = b""
+    received = b""
     while piece := connection.recv(65536):
-        data += piece
-        head, found, body = data.partition(b"\r\n\r\n")
+        received += piece
+        head, found, body = received.partition(b"\r\n\r\n")
         for line in head.lower().split(b"\r\n"):
             if found and line.startswith(b"content-length:") and len(body) >= int(line[15:]):
-                return data
-    return data
+                return received
+    return received
 
 
-def send(server: Serving, data: bytes) -> bytes:
+def send(server: Serving, content: bytes) -> bytes:
     with closing(connect(server)) as connection:
-        connection.sendall(data)
+        connection.sendall(content)
         return read(connection)
 
 
@@ -157,9 +157,9 @@ def test_each_answer_has_one_id_under_both_names(server: Serving, key: str, path
         head, _, body = answer.partition(b"\r\n\r\n")
         ids = re.findall(rb"(?mi)^(?:x-)?request-id: (\S+)", head)
         assert (len(ids), len(set(ids)), ids[0].startswith(b"req_")) == (2, 1, data in none)
-        said = json.loads(body)
-        if path == PATHS[2] and said["type"] == "error":
-            assert said["request_id"] == ids[0].decode()
+        reply = json.loads(body)
+        if path == PATHS[2] and reply["type"] == "error":
+            assert reply["request_id"] == ids[0].decode()
 
 
 def test_a_forged_call_is_no_crash(server: Serving, key: str) -> None:
@@ -325,11 +325,11 @@ def test_work_on_a_large_body_keeps_nobody_waiting(
     monkeypatch.setattr(f"conductor_cli.{work}", held)
     with serving() as server, ThreadPoolExecutor(1) as pool:
         messages = [{"role": "user", "content": "x" * 100_000}]
-        asked = pool.submit(send, server, request(PATHS[0], body_of(PATHS[0], messages=messages)))
+        pending = pool.submit(send, server, request(PATHS[0], body_of(PATHS[0], messages=messages)))
         assert begun.wait(30)
         assert httpx.get(f"{server.url}/health", timeout=20).status_code == 200
         answered.set()
-        assert status(asked.result()) == 200
+        assert status(pending.result()) == 200
 
 
 def test_more_text_than_models_read_is_too_long(stage: Stage) -> None:
@@ -367,14 +367,14 @@ sys.exit(run_command_line(["serve", "--port", "0"]))
         try:
             url = address_of(served)
             with ThreadPoolExecutor(1) as pool:
-                asked = pool.submit(
+                pending = pool.submit(
                     httpx.post, f"{url}{PATHS[0]}", content=b"x" * 100_000, timeout=60
                 )
                 while b"held" not in served.stdout.readline():
                     assert served.poll() is None
                 served.send_signal(signal.SIGTERM)
                 served.wait(30)
-                assert asked.exception() is not None or asked.result().is_error
+                assert pending.exception() is not None or pending.result().is_error
         finally:
             served.kill()
 
@@ -396,7 +396,7 @@ def test_a_schema_that_takes_for_ever_is_an_error_of_its_request(
             for form in (FORM, slow)
         ]
         other = httpx.post(url, json=BODY, timeout=60)
-    assert [(each.status_code, each.json()["error"]["code"]) for each in answers] == [
+    assert [(answer.status_code, answer.json()["error"]["code"]) for answer in answers] == [
         (400, "invalid_json_schema")
     ] * 2
     assert "cannot be checked" in answers[0].json()["error"]["message"]
@@ -409,16 +409,16 @@ def test_a_server_answers_and_ends_while_a_schema_is_checked(stage: Stage) -> No
     stage.models["alpha"] = says("{}")
     with stage.start("serve", "--port", "0") as served, ThreadPoolExecutor(1) as pool:
         url = address_of(served)
-        asked = pool.submit(
+        pending = pool.submit(
             httpx.post, f"{url}{PATHS[0]}", json={**BODY, "response_format": FORM}, timeout=60
         )
         while not (found := checking(served.pid)):
-            assert not asked.done()
+            assert not pending.done()
         health = httpx.get(f"{url}/health")
         assert (health.json()["running"], found[0].is_running()) == (1, True)
         served.send_signal(signal.SIGTERM)
         done = finished(served)
-        assert asked.exception() is not None or asked.result().status_code >= 400
+        assert pending.exception() is not None or pending.result().status_code >= 400
     assert done.code in (0, 143), done.err
     assert not psutil.pid_exists(found[0].pid)
 

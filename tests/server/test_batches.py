@@ -78,7 +78,7 @@ def line(number: int, url: str = CHAT, **more: Any) -> dict[str, Any]:
 
 
 def upload(at: openai.OpenAI, lines: list[Any]) -> str:
-    data = "".join(f"{each if isinstance(each, str) else json.dumps(each)}\n" for each in lines)
+    data = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
     return at.files.create(file=("q.jsonl", io.BytesIO(data.encode())), purpose="batch").id
 
 
@@ -179,7 +179,7 @@ def test_a_request_that_the_planner_refuses_keeps_no_other_waiting(stored: Stage
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         ([], "no requests"),
         (["{"], "not valid JSON"),
@@ -193,13 +193,13 @@ def test_a_request_that_the_planner_refuses_keeps_no_other_waiting(stored: Stage
     ],
 )
 def test_a_batch_with_a_bad_line_fails_before_anything_is_asked(
-    one: Stage, monkeypatch: pytest.MonkeyPatch, lines: list[Any], said: str
+    one: Stage, monkeypatch: pytest.MonkeyPatch, lines: list[Any], message: str
 ) -> None:
     monkeypatch.setattr(batches, "MAX_LINES", 3)
     with serving() as server, client(server) as at:
         failed = over(at, begin(at, lines).id)
         assert failed.status == "failed"
-        assert said in failed.errors.data[0].message
+        assert message in failed.errors.data[0].message
         assert not one.asked("alpha")
 
 
@@ -326,7 +326,7 @@ def test_each_client_sees_its_own_and_a_limit_of_the_day_lets_a_batch_wait(
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "said"),
+    ("fields", "status", "message"),
     [
         ({"purpose": "assistants"}, 400, "purpose"),
         ({}, 400, "purpose"),
@@ -334,12 +334,12 @@ def test_each_client_sees_its_own_and_a_limit_of_the_day_lets_a_batch_wait(
     ],
 )
 def test_an_upload_is_bounded_and_says_what_it_is_for(
-    one: Stage, monkeypatch: pytest.MonkeyPatch, fields: dict[str, str], status: int, said: str
+    one: Stage, monkeypatch: pytest.MonkeyPatch, fields: dict[str, str], status: int, message: str
 ) -> None:
     monkeypatch.setattr(files, "MAX_UPLOAD", 10)
     with serving() as server:
         answer = httpx.post(f"{server.url}/v1/files", data=fields, files={"file": ("a", b"x" * 11)})
-        assert (answer.status_code, said in answer.json()["error"]["message"]) == (status, True)
+        assert (answer.status_code, message in answer.json()["error"]["message"]) == (status, True)
         names = ("../../x", "file-" + "0" * 24)
         assert {
             httpx.get(f"{server.url}/v1/files/{name}/content").status_code for name in names

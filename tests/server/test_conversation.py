@@ -95,8 +95,8 @@ class Orchestra:
         return found
 
     def answer(self, *messages: Message, **how: Any) -> tuple[Trace, Message]:
-        asked = self.asked(*messages, **how)
-        run, _ = play(self.orchestra, asked.question, plan=asked.plan)
+        request = self.asked(*messages, **how)
+        run, _ = play(self.orchestra, request.question, plan=request.plan)
         self.traces[run.id] = run.trace
         trace = run.trace
         return trace, Message(
@@ -121,11 +121,11 @@ def test_a_question_is_planned_with_the_conversation_word_for_word() -> None:
         Message(role="assistant", content="Done."),
         Message(role="user", content="Now test it."),
     )
-    asked = Orchestra().asked(
+    request = Orchestra().asked(
         Message(role="system", content="Be brief."), *talk, max_tokens=7, stop=("END",)
     )
-    question = asked.question
-    assert asked.plan is None
+    question = request.question
+    assert request.plan is None
     assert (question.text, question.system) == ("Now test it.", "Be brief.")
     assert [(turn.question, turn.answer) for turn in question.history] == [("Rename it.", "Done.")]
     assert question.conversation is not None
@@ -173,9 +173,10 @@ def test_the_same_worker_is_asked_the_next_question_with_its_own_ids_and_data() 
 
 
 def test_narration_that_comes_back_is_taken_out() -> None:
-    said = "<think>\nstep 1 planned\n</think>\n\n<think>hm</think>Done. <think> is a tag."
+    message = "<think>\nstep 1 planned\n</think>\n\n<think>hm</think>Done. <think> is a tag."
     narrated = [
-        Message(role="assistant", content=text) for text in (said, "<think>step 1 failed</think>")
+        Message(role="assistant", content=text)
+        for text in (message, "<think>step 1 failed</think>")
     ]
     now = Message(role="user", content="Now test it.")
     talk = Orchestra().conversation(ASK, *narrated, now)
@@ -215,19 +216,19 @@ def test_what_the_client_changed_wins_over_the_trace() -> None:
     orchestra, reply = begun(TWICE, ["Done."])
     edited = replace(ASK, content="Rename it to b.")
     talk = (edited, reply, *results(reply, "one", "two"))
-    asked = orchestra.asked(*talk)
-    assert asked.plan is not None
-    assert asked.plan.steps[0].worker == "bob"
-    assert asked.question.conversation is not None
-    assert asked.question.conversation.messages == talk
+    request = orchestra.asked(*talk)
+    assert request.plan is not None
+    assert request.plan.steps[0].worker == "bob"
+    assert request.question.conversation is not None
+    assert request.question.conversation.messages == talk
 
 
 def test_without_the_trace_the_same_worker_goes_on_with_the_clients_messages() -> None:
     orchestra, reply = begun(TWICE)
     orchestra.traces.clear()
-    asked = orchestra.asked(ASK, reply, *results(reply, "one", "two"))
-    assert asked.plan is not None
-    assert [step.worker for step in asked.plan.steps] == ["bob"]
+    request = orchestra.asked(ASK, reply, *results(reply, "one", "two"))
+    assert request.plan is not None
+    assert [step.worker for step in request.plan.steps] == ["bob"]
 
 
 def test_a_text_beside_the_results_goes_along() -> None:
@@ -252,10 +253,12 @@ def test_calls_with_foreign_or_forged_ids_are_planned_anew(forged: str) -> None:
     asks = Message(
         role="assistant", content="", tool_calls=(ToolCall(id=text, name="edit", arguments="{}"),)
     )
-    asked = orchestra.asked(ASK, asks, Message(role="tool", content="edited it", tool_call_id=text))
-    assert asked.plan is None
-    assert "Called the tool edit: {}" in asked.question.text
-    assert "edited it" in asked.question.text
+    request = orchestra.asked(
+        ASK, asks, Message(role="tool", content="edited it", tool_call_id=text)
+    )
+    assert request.plan is None
+    assert "Called the tool edit: {}" in request.question.text
+    assert "edited it" in request.question.text
 
 
 def test_of_calls_of_two_runs_the_newest_counts() -> None:
@@ -263,16 +266,16 @@ def test_of_calls_of_two_runs_the_newest_counts() -> None:
     signed = [IDS.sign(SignedCall(run=run, worker=worker, index=0)) for run, worker in asked_by]
     calls = tuple(ToolCall(id=each, name="edit", arguments="{}") for each in signed)
     reply = Message(role="assistant", content="", tool_calls=calls)
-    asked = Orchestra().asked(ASK, reply, *results(reply, "one", "two"))
-    assert asked.plan is not None
-    assert asked.plan.steps[0].worker == "bob"
+    request = Orchestra().asked(ASK, reply, *results(reply, "one", "two"))
+    assert request.plan is not None
+    assert request.plan.steps[0].worker == "bob"
 
 
 def test_a_result_without_its_call_becomes_a_text_of_the_user() -> None:
     conversation = Orchestra().conversation(
         ASK, Message(role="tool", content="42", tool_call_id="x")
     )
-    assert [each.role for each in conversation.messages] == ["user", "user"]
+    assert [message.role for message in conversation.messages] == ["user", "user"]
     assert "42" in conversation.messages[1].content
 
 
@@ -289,7 +292,7 @@ def test_calls_of_a_nested_run_reach_the_client_and_come_back() -> None:
     reply = Message(
         role="assistant", content=run.trace.answer, tool_calls=client_calls(run.trace, IDS)
     )
-    assert [each.name for each in reply.tool_calls] == ["edit", "edit"]
+    assert [call.name for call in reply.tool_calls] == ["edit", "edit"]
     trace, _ = orchestra.answer(ASK, reply, *results(reply, "one", "two"))
     assert trace.answer == "Done."
     assert orchestra.bob.requests[1].messages[-1].tool_call_id == "e2"
@@ -312,7 +315,7 @@ def test_an_image_of_a_tool_that_nobody_can_see_is_left_out_with_a_note() -> Non
         assert question.files == ()
         assert question.conversation is not None
         messages = question.conversation.messages
-        assert not any(each.attachments for each in messages)
+        assert not any(message.attachments for message in messages)
         assert "\n(Left out, because it cannot be seen here: PNG image" in messages[2].content
     # The worker that asked is sent it if it can see it.
     for sees, files in (("bob",), 1), (("ann",), 0):
@@ -498,9 +501,9 @@ def test_the_planner_reads_the_question_and_workers_read_the_context() -> None:
     )
     run, _ = play(orchestra, question)
     (planned,) = orchestra.team.model.requests  # type: ignore[union-attr]
-    told = planned.messages[-1].content
-    assert "currentDate" not in told
-    assert f"adds {len(CLAUDE) + len(CLAUDE_LATE)} characters" in told
+    prompt = planned.messages[-1].content
+    assert "currentDate" not in prompt
+    assert f"adds {len(CLAUDE) + len(CLAUDE_LATE)} characters" in prompt
     first, last = (step.prompt for step in run.trace.steps)
     assert CLAUDE in first[-1].content
     assert CLAUDE_LATE in first[-1].content

@@ -48,11 +48,11 @@ def test_a_stream_tells_the_plan_and_then_the_answer_as_it_comes(stage: Stage) -
     assert pieces[0] == ("begin", "")
     assert pieces[-1] == ("end", "It is so.")
     assert "".join(text for kind, text in pieces if kind == "text") == "It is so."
-    told = "".join(text for kind, text in pieces if kind == "reasoning")
-    assert 'step 1 planned: alpha, "Find it out."' in told
-    assert "18 tokens" in told
-    assert '"alpha answers"' in told
-    assert '"It is so."' not in told
+    reasoning = "".join(text for kind, text in pieces if kind == "reasoning")
+    assert 'step 1 planned: alpha, "Find it out."' in reasoning
+    assert "18 tokens" in reasoning
+    assert '"alpha answers"' in reasoning
+    assert '"It is so."' not in reasoning
 
 
 def test_what_cannot_begin_is_an_error_status_also_for_a_stream(stage: Stage) -> None:
@@ -206,8 +206,8 @@ def test_a_client_is_streamed_the_answer_of_the_revised_plan_alone(stage: Stage)
         pieces = server.stream()
     assert "".join(text for kind, text in pieces if kind == "text") == "It is so."
     assert pieces[-1][0] == "end"
-    told = "".join(text for kind, text in pieces if kind == "reasoning")
-    assert "step 2 could not be done by beta or alpha: beta failed: " in told
+    reasoning = "".join(text for kind, text in pieces if kind == "reasoning")
+    assert "step 2 could not be done by beta or alpha: beta failed: " in reasoning
 
 
 def test_runs_share_the_turns_of_a_provider(stage: Stage) -> None:

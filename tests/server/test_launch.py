@@ -98,8 +98,8 @@ def test_a_client_is_told_the_smallest_context_that_holds_its_work(
 
 @pytest.mark.parametrize("name", list(CLIENTS))
 def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: str) -> None:
-    place = tmp_path / "seen.json"
-    text = STUB.format(python=sys.executable, find=FIND[name], place=str(place))
+    path = tmp_path / "seen.json"
+    text = STUB.format(python=sys.executable, find=FIND[name], place=str(path))
     environ = install(tmp_path / "bin", name, text) | {
         "ANTHROPIC_API_KEY": "sk-ant-of-the-user",
         "CLAUDE_CODE_USE_BEDROCK": "1",
@@ -109,7 +109,7 @@ def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: s
     stage.configure(workers={"alpha": "context = 65536"})
     done = stage.run("launch", name, "--", "run", "--fast", "do it", env=environ)
     assert (done.code, done.out) == (7, ""), done.err
-    arguments, variables, answers, url, key, settings = json.loads(place.read_text())
+    arguments, variables, answers, url, key, settings = json.loads(path.read_text())
     assert answers == ["conductor", 401]
     assert arguments[-3:] == ["run", "--fast", "do it"]
     assert key not in " ".join(arguments)
@@ -146,13 +146,13 @@ def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: s
 
 def test_a_client_that_is_missing_is_named_with_its_command(stage: Stage, tmp_path: Path) -> None:
     environ = {"PATH": str(tmp_path)}
-    told = "conductor: codex is not installed, or not in PATH\n  npm install -g @openai/codex\n"
-    stage.ends(3, "launch", "codex", env=environ, told=told)
+    message = "conductor: codex is not installed, or not in PATH\n  npm install -g @openai/codex\n"
+    stage.ends(3, "launch", "codex", env=environ, told=message)
     stage.ends(2, "launch", "emacs", env=environ, told="there are: codex, opencode, claude, aider")
 
 
 @pytest.mark.parametrize(
-    ("setup", "code", "told"),
+    ("setup", "code", "message"),
     [
         ("nothing", 5, "no planner is chosen\n  to find or download one: conductor setup"),
         ("workers", 3, "no worker answers: "),
@@ -160,7 +160,7 @@ def test_a_client_that_is_missing_is_named_with_its_command(stage: Stage, tmp_pa
     ],
 )
 def test_a_client_is_not_started_over_what_cannot_answer(
-    stage: Stage, tmp_path: Path, setup: str, code: int, told: str
+    stage: Stage, tmp_path: Path, setup: str, code: int, message: str
 ) -> None:
     """Nobody can plan, or no worker answers.
 
@@ -173,26 +173,26 @@ def test_a_client_is_not_started_over_what_cannot_answer(
     stage.configure()
     if setup == "nothing":
         stage.config.unlink()
-    place = tmp_path / "started"
-    environ = install(tmp_path / "bin", "codex", f"#!/bin/sh\ntouch {place}\n")
-    said = stage.ends(code, "launch", "codex", env=environ, told=told)
-    assert not place.exists()
+    directory = tmp_path / "started"
+    environ = install(tmp_path / "bin", "codex", f"#!/bin/sh\ntouch {directory}\n")
+    said = stage.ends(code, "launch", "codex", env=environ, told=message)
+    assert not directory.exists()
     assert setup == "nothing" or "\n  conductor keys set openai-compatible" in said.err
     if setup == "nothing":
         assert stage.run("launch", "codex", "--demo", env=environ).code == 0
-        assert place.exists()
+        assert directory.exists()
 
 
 def test_signals_are_for_the_client(stage: Stage, tmp_path: Path) -> None:
-    place = tmp_path / "ready"
+    directory = tmp_path / "ready"
     text = f"""#!{sys.executable}
 import pathlib, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
-pathlib.Path({str(place)!r}).touch()
+pathlib.Path({str(directory)!r}).touch()
 time.sleep(60)
 """
     process: Any = stage.start("launch", "aider", env=install(tmp_path / "bin", "aider", text))
-    until(place.exists)
+    until(directory.exists)
     process.send_signal(signal.SIGINT)  # only to conductor: a terminal would send it to both
     time.sleep(0.2)
     assert process.poll() is None

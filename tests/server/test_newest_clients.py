@@ -186,10 +186,10 @@ def test_a_response_that_is_not_stored_cannot_be_read_or_continued(stage: Stage)
     """Neither while this server has it nor from its trace."""
     with serving() as server:
         made = respond(server.url, store=False).json()
-        place = f"{server.url}/v1/responses/{made['id']}"
-        kept = [httpx.get(place).status_code, httpx.delete(place).status_code]
+        url = f"{server.url}/v1/responses/{made['id']}"
+        kept = [httpx.get(url).status_code, httpx.delete(url).status_code]
         server.registry.forget(made["id"].removeprefix("resp_"))
-        from_trace = httpx.get(place).status_code
+        from_trace = httpx.get(url).status_code
         continued = respond(server.url, previous_response_id=made["id"])
     assert made["store"] is False
     assert (kept, from_trace) == ([404, 404], 404)
@@ -221,12 +221,12 @@ def test_a_response_keeps_what_it_was_asked_with(stage: Stage) -> None:
     stage.models["alpha"] = says('{"city": "Rome"}')
     with serving() as server:
         first = respond(server.url, background=True, **ASKED_WITH).json()
-        place = f"{server.url}/v1/responses/{first['id']}"
-        until(lambda: httpx.get(place).json()["status"] == "completed")
-        kept = httpx.get(place).json()
+        url = f"{server.url}/v1/responses/{first['id']}"
+        until(lambda: httpx.get(url).json()["status"] == "completed")
+        kept = httpx.get(url).json()
         server.registry.forget(first["id"].removeprefix("resp_"))
-        stored = httpx.get(place).json()
-        streamed = events(httpx.get(place, params={"stream": "true"}).text)[-1]["response"]
+        stored = httpx.get(url).json()
+        streamed = events(httpx.get(url, params={"stream": "true"}).text)[-1]["response"]
         second = respond(server.url, previous_response_id=first["id"]).json()
         read_again = httpx.get(f"{server.url}/v1/responses/{second['id']}").json()
     for response in (first, kept, stored, streamed):
@@ -282,10 +282,10 @@ def test_tools_that_a_client_of_responses_runs_come_back_as_their_own_items(
     offered = [tool["function"]["name"] for tool in stage.asked("alpha")[0].json["tools"]]
     assert offered == ["look", call[0]]
     assert answered.json()["output"][-1]["content"][0]["text"] == "It is done."
-    asked = stage.asked("alpha")[-1].json["messages"]
-    assert [message["role"] for message in asked[-2:]] == ["assistant", "tool"]
-    assert json.loads(asked[-2]["tool_calls"][0]["function"]["arguments"]) == call[1]
-    assert asked[-1]["content"] == "done"
+    sent = stage.asked("alpha")[-1].json["messages"]
+    assert [message["role"] for message in sent[-2:]] == ["assistant", "tool"]
+    assert json.loads(sent[-2]["tool_calls"][0]["function"]["arguments"]) == call[1]
+    assert sent[-1]["content"] == "done"
 
 
 def test_a_custom_tool_of_chat_completions_comes_back_as_one(stage: Stage) -> None:

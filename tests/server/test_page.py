@@ -161,9 +161,9 @@ def test_the_list_is_paged_and_searched(client: httpx.Client, store: TraceStore)
 
 def test_a_run_is_its_json_and_its_tree(client: httpx.Client, store: TraceStore) -> None:
     put(store, make.tools())
-    data = client.get(f"{RUNS}/{RUN}").json()
-    assert (data["state"], data["answer"], len(data["steps"])) == ("finished", "Schema B.", 2)
-    kinds = [(node["kind"], node["name"], node["state"]) for node in nodes(data["tree"])]
+    report = client.get(f"{RUNS}/{RUN}").json()
+    assert (report["state"], report["answer"], len(report["steps"])) == ("finished", "Schema B.", 2)
+    kinds = [(node["kind"], node["name"], node["state"]) for node in nodes(report["tree"])]
     assert kinds[:3] == [
         ("question", "", "done"),
         ("step", "gpt", "done"),
@@ -403,9 +403,9 @@ def test_a_run_is_rated_and_run_again_by_another_worker(stage: Stage) -> None:
     with serving() as server, httpx.Client(base_url=server.url, timeout=30) as client:
         asked = {"model": "conductor", "input": "Why?"}
         run = client.post("/v1/responses", json=asked).json()["id"].removeprefix("resp_")
-        place = f"{RUNS}/{run}"
-        rated = client.post(f"{place}/rating", json={"verdict": "good"}).json()["rated"]
-        again = client.post(f"{place}/rerun", json={"step": 2, "worker": "alpha"}).json()["run"]
+        url = f"{RUNS}/{run}"
+        rated = client.post(f"{url}/rating", json={"verdict": "good"}).json()["rated"]
+        again = client.post(f"{url}/rerun", json={"step": 2, "worker": "alpha"}).json()["run"]
         until(lambda: client.get(f"{RUNS}/{again}").json()["state"] == "finished")
         steps = client.get(f"{RUNS}/{again}").json()["steps"]
         wrong: dict[str, list[dict[str, Any]]] = {
@@ -414,7 +414,7 @@ def test_a_run_is_rated_and_run_again_by_another_worker(stage: Stage) -> None:
         }
         refused = []
         for act, bodies in wrong.items():
-            replies = [client.post(f"{place}/{act}", json=body) for body in bodies]
+            replies = [client.post(f"{url}/{act}", json=body) for body in bodies]
             refused += [reply.status_code for reply in replies]
     assert "credit: alpha" in rated
     assert [(step["worker"], step["text"]) for step in steps] == [("alpha", "alpha answers")] * 2
@@ -559,22 +559,22 @@ def test_a_run_of_another_program_is_stopped_only_where_it_is_allowed(
 ) -> None:
     """So is what it waits for decided about; elsewhere the page names the command."""
     run = stage.run("ask", "--bg", "--approve", "May it?").out.strip()
-    place = f"{RUNS}/{run}/decision"
+    url = f"{RUNS}/{run}/decision"
     with serving() as server, chromium(tmp_path) as page:
         page.open(server.url)
         page.wait("at('outcome').textContent === '○ waits for approval'")
         assert page.value("at('decisions').hidden && at('stop').hidden")
         assert f"conductor trace attach {run}" in page.value("at('elsewhere').textContent")
         page.wait("at('runs').textContent.includes('waits for approval of the plan')")
-        refused = httpx.post(f"{server.url}{place}", json={"act": "approve"})
+        refused = httpx.post(f"{server.url}{url}", json={"act": "approve"})
         assert refused.status_code == 403
         assert "serve.approvals" in refused.json()["error"]["message"]
     stage.ok("config", "set", "serve.approvals", "true")
     with serving() as server, chromium(tmp_path) as page:
         for body in ({"act": "run"}, {"act": "once", "offered_at": "now"}, {}):
-            assert httpx.post(f"{server.url}{place}", json=body).status_code == 400
+            assert httpx.post(f"{server.url}{url}", json=body).status_code == 400
         foreign = {"origin": "https://evil.example"}
-        assert httpx.post(f"{server.url}{place}", json={}, headers=foreign).status_code == 403
+        assert httpx.post(f"{server.url}{url}", json={}, headers=foreign).status_code == 403
         page.open(server.url)
         page.wait("!at('decisions').hidden && !at('stop').hidden")
         assert stage.asked("alpha") == []
@@ -582,12 +582,12 @@ def test_a_run_of_another_program_is_stopped_only_where_it_is_allowed(
         page.press("Enter")
         page.wait("at('answer').textContent.includes('alpha answers')")
         assert page.value("at('waits').hidden && at('stop').hidden && at('asking-on').hidden")
-        over = httpx.post(f"{server.url}{place}", json={"act": "approve"})
+        over = httpx.post(f"{server.url}{url}", json={"act": "approve"})
         assert over.status_code == 409
     key = stage.ok("serve", "keys", "add", "ann").out.split()[-1]
     with serving() as server:
         headers = {"authorization": f"Bearer {key}"}
-        sent = httpx.post(f"{server.url}{place}", json={"act": "cancel"}, headers=headers)
+        sent = httpx.post(f"{server.url}{url}", json={"act": "cancel"}, headers=headers)
         assert sent.status_code == 404
 
 
@@ -602,8 +602,8 @@ def test_axe_finds_nothing_serious_on_the_page(stage: Stage, tmp_path: Path) -> 
     stage.ok("config", "set", "serve.approvals", "true")
     waiting = stage.run("ask", "--bg", "--approve", "May it?").out.strip()
     with serving() as server, chromium(tmp_path) as page:
-        asked = {"model": "conductor", "input": "How?"}
-        reply = httpx.post(f"{server.url}/v1/responses", json=asked, timeout=30).json()
+        body = {"model": "conductor", "input": "How?"}
+        reply = httpx.post(f"{server.url}/v1/responses", json=body, timeout=30).json()
         answered = reply["id"].removeprefix("resp_")
         for width, dark in ((1200, False), (400, True)):
             page.open(f"{server.url}/?{width}{dark}#/run/{waiting}", width=width, dark=dark)

@@ -54,24 +54,24 @@ def test_a_response_is_there_on_every_replica(stage: Stage, replicas: Two) -> No
     """It is read, streamed on, continued, listed on the page and deleted where it was not made."""
     one, two = replicas
     made = respond(one).json()
-    place = f"{two.url}/v1/responses/{made['id']}"
-    read = httpx.get(place).json()
+    url = f"{two.url}/v1/responses/{made['id']}"
+    read = httpx.get(url).json()
     assert (text_of(read), read["status"], read["model"]) == (
         "alpha answers",
         "completed",
         "conductor-mini",
     )
-    streamed = events(httpx.get(place, params={"stream": "true"}).text)
+    streamed = events(httpx.get(url, params={"stream": "true"}).text)
     last = {"stream": "true", "starting_after": streamed[-1]["sequence_number"] - 1}
-    rest = events(httpx.get(place, params=last).text)
+    rest = events(httpx.get(url, params=last).text)
     assert [each["type"] for each in rest] == ["response.completed"]
     runs = httpx.get(f"{two.url}/v1/conductor/runs").json()["runs"]
     assert [run["run"] for run in runs] == [made["id"].removeprefix("resp_")]
     more = respond(two, input="And?", previous_response_id=made["id"])
     assert more.json()["previous_response_id"] == made["id"]
     assert b"Why?" in stage.asked("alpha")[-1].body
-    assert httpx.delete(place).json()["deleted"] is True
-    assert httpx.get(place).status_code == 404
+    assert httpx.delete(url).json()["deleted"] is True
+    assert httpx.get(url).status_code == 404
 
 
 def test_a_run_that_goes_on_is_followed_from_another_replica(stage: Stage, replicas: Two) -> None:
@@ -81,16 +81,16 @@ def test_a_run_that_goes_on_is_followed_from_another_replica(stage: Stage, repli
     threading.Thread(target=respond, args=(one,), kwargs={"stream": True}, daemon=True).start()
     until(lambda: stage.asked("alpha"))
     run = one.registry.going_on[0].id
-    place = f"{two.url}/v1/responses/resp_{run}"
-    read = until(lambda: (found := httpx.get(place)).status_code == 200 and found)
+    url = f"{two.url}/v1/responses/resp_{run}"
+    read = until(lambda: (found := httpx.get(url)).status_code == 200 and found)
     assert read.json()["status"] == "in_progress"
     seen = ""
-    with httpx.stream("GET", place, params={"stream": "true"}, timeout=20) as answer:
+    with httpx.stream("GET", url, params={"stream": "true"}, timeout=20) as answer:
         for line in answer.iter_lines():
             seen += f"{line}\n"
             if "output_text.delta" in line and line.startswith("data: "):
                 one.registry.cancel(run)
-    kinds = [each["type"] for each in events(seen)]
+    kinds = [event["type"] for event in events(seen)]
     assert (kinds[0], kinds[-1]) == ("response.created", "response.incomplete")
     assert deltas(events(seen)) == ["First "]
 
@@ -181,14 +181,14 @@ def ready(server: Serving) -> tuple[int, list[str]]:
 
 def block_state(stage: Stage) -> None:
     """A file stands where the directory of what is spent should be."""
-    place = stage.home / "state/conductor-llm/spending"
-    shutil.rmtree(place, ignore_errors=True)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.touch()
+    directory = stage.home / "state/conductor-llm/spending"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    directory.touch()
 
 
 @pytest.mark.parametrize(
-    ("happens", "said"),
+    ("happens", "messages"),
     [
         (lambda stage: None, (200, [])),
         (block_state, (503, ["state"])),
@@ -199,11 +199,11 @@ def block_state(stage: Stage) -> None:
     ids=["all is there", "state away", "planner away", "planner loading", "planner without a list"],
 )
 def test_ready_asks_state_and_planner_and_alive_nobody(
-    stage: Stage, happens: Callable[[Stage], None], said: tuple[int, list[str]]
+    stage: Stage, happens: Callable[[Stage], None], messages: tuple[int, list[str]]
 ) -> None:
     with serving() as server:
         happens(stage)
-        assert ready(server) == said
+        assert ready(server) == messages
         assert httpx.get(f"{server.url}/livez").json() == {"status": "ok"}
 
 

@@ -381,7 +381,7 @@ def test_a_server_that_ends_lets_running_requests_end(
 ) -> None:
     url, command = started
     with ThreadPoolExecutor() as pool:
-        asked = pool.submit(httpx.post, f"{url}/v1/chat/completions", json=QUESTION, timeout=30)
+        pending = pool.submit(httpx.post, f"{url}/v1/chat/completions", json=QUESTION, timeout=30)
         until(lambda: stage.asked("alpha"))
         command.send_signal(signal.SIGTERM)
         until(
@@ -391,7 +391,7 @@ def test_a_server_that_ends_lets_running_requests_end(
             )
         )
         gate.set()
-        assert asked.result().json()["choices"][0]["message"]["content"] == "First second."
+        assert pending.result().json()["choices"][0]["message"]["content"] == "First second."
     assert command.wait(20) == 128 + signal.SIGTERM
 
 

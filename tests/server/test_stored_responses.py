@@ -21,12 +21,12 @@ def respond(url: str, **more: Any) -> httpx.Response:
 def test_a_response_is_there_by_its_id_also_from_its_trace(stage: Stage) -> None:
     with serving() as server:
         made = respond(server.url).json()
-        place = f"{server.url}/v1/responses/{made['id']}"
-        kept = httpx.get(place).json()
+        url = f"{server.url}/v1/responses/{made['id']}"
+        kept = httpx.get(url).json()
         server.registry.forget(made["id"].removeprefix("resp_"))
-        stored = httpx.get(place).json()
-        deleted = httpx.delete(place).json()
-        gone = httpx.get(place)
+        stored = httpx.get(url).json()
+        deleted = httpx.delete(url).json()
+        gone = httpx.get(url)
     assert list(map(text_of, (made, kept, stored))) == ["alpha answers"] * 3
     assert (stored["id"], stored["status"], stored["model"]) == (
         made["id"],
@@ -59,8 +59,8 @@ def test_a_response_is_read_again_from_any_of_its_events(stage: Stage) -> None:
             "sequence_number"
         ]
         rest = again(starting_after=last - 6)
-        place = f"{server.url}/v1/responses/{run}?stream=true"
-        same = events(httpx.get(place, headers={"last-event-id": f"{run}:{last - 6}"}).text)
+        url = f"{server.url}/v1/responses/{run}?stream=true"
+        same = events(httpx.get(url, headers={"last-event-id": f"{run}:{last - 6}"}).text)
     assert ["".join(deltas(told)) for told in (kept, stored)] == ["alpha answers"] * 2
     assert [each[-1]["sequence_number"] for each in (kept, stored, rest)] == [
         kept[-1]["sequence_number"]
@@ -115,9 +115,9 @@ def test_a_response_that_goes_on_can_be_cancelled(stage: Stage) -> None:
         thread.start()
         until(lambda: stage.asked("alpha"))
         run = server.registry.going_on[0].id
-        place = f"{server.url}/v1/responses/resp_{run}"
-        before = httpx.get(place).json()["status"]
-        cancelled = httpx.post(f"{place}/cancel").json()["status"]
+        url = f"{server.url}/v1/responses/resp_{run}"
+        before = httpx.get(url).json()["status"]
+        cancelled = httpx.post(f"{url}/cancel").json()["status"]
         thread.join(10)
-        after = httpx.get(place).json()["status"]
+        after = httpx.get(url).json()["status"]
     assert (before, cancelled, after) == ("in_progress", "cancelled", "cancelled")

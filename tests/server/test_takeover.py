@@ -106,7 +106,7 @@ def ended(url: str, run: str) -> dict[str, Any]:
 
 def text_in(stream: str) -> str:
     """All that a stream tells, piece by piece."""
-    return "".join(each["delta"] for each in events(stream) if "delta" in each)
+    return "".join(event["delta"] for event in events(stream) if "delta" in event)
 
 
 def once(*pieces: str, then: Script, go: threading.Event | None = None) -> Script:

@@ -53,11 +53,11 @@ sys.stdin.read()  # it is there, and answers nothing
 
 
 @contextmanager
-def bus(place: Path) -> Iterator[str]:
+def bus(directory: Path) -> Iterator[str]:
     """A bus that nobody else is on; its address."""
     if shutil.which("dbus-daemon") is None:
         pytest.skip("dbus-daemon is not installed (Debian: dbus)")
-    config = place / "bus.conf"
+    config = directory / "bus.conf"
     config.write_text(CONFIG)
     command = [
         "dbus-daemon",

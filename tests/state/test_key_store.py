@@ -25,22 +25,22 @@ KEY = "sk-test-0123456789abcdef"
 URL = "https://api.openai.com/v1"
 
 
-def open_store(place: Path) -> KeyStore:
-    return KeyStore(place, os.environ)
+def open_store(directory: Path) -> KeyStore:
+    return KeyStore(directory, os.environ)
 
 
 def test_a_key_in_a_file_is_the_owners_to_read_and_asks_no_keyring(tmp_path: Path) -> None:
-    place = tmp_path / "data"
-    entry = open_store(place).set("openai", URL, KEY, plaintext=True)
+    directory = tmp_path / "data"
+    entry = open_store(directory).set("openai", URL, KEY, plaintext=True)
     assert entry.where == "file"
-    path = place / "keys.json"
+    path = directory / "keys.json"
     assert path.stat().st_mode & 0o777 == 0o600
-    assert place.stat().st_mode & 0o777 == 0o700
-    assert open_store(place)("openai", URL + "/") == KEY
-    assert open_store(place)("openai", "https://evil.example/v1") is None
-    assert open_store(place)("mistral", URL) is None
-    assert sorted(item.name for item in place.iterdir()) == [".keys.json.lock", "keys.json"]
-    open_store(place).remove("openai")
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert open_store(directory)("openai", URL + "/") == KEY
+    assert open_store(directory)("openai", "https://evil.example/v1") is None
+    assert open_store(directory)("mistral", URL) is None
+    assert sorted(item.name for item in directory.iterdir()) == [".keys.json.lock", "keys.json"]
+    open_store(directory).remove("openai")
     assert KEY not in path.read_text()
 
 
@@ -106,7 +106,7 @@ def test_a_key_that_moves_to_a_file_stays_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "no key was given"),
         (" \n\t", "no key was given"),
@@ -117,8 +117,8 @@ def test_a_key_that_moves_to_a_file_stays_there(tmp_path: Path) -> None:
         ("Bearer sk-0123456789", "must be one line"),
     ],
 )
-def test_what_cannot_be_a_key_is_refused_and_not_repeated(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said) as error:
+def test_what_cannot_be_a_key_is_refused_and_not_repeated(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as error:
         checked_key(text)
     assert len(text.strip()) < 4 or text.strip()[:40] not in error.value.message + error.value.hint
 
@@ -130,7 +130,7 @@ def test_white_space_around_a_key_is_not_part_of_it(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "hint"),
+    ("name", "message", "hint"),
     [
         ("OpenAI", "not a provider", "did you mean openai?"),
         ("OPENAI_API_KEY", "not a provider", "did you mean openai?"),
@@ -148,9 +148,9 @@ def test_white_space_around_a_key_is_not_part_of_it(text: str) -> None:
     ],
 )
 def test_an_unknown_provider_is_refused_and_a_key_not_repeated(
-    name: str, said: str, hint: str
+    name: str, message: str, hint: str
 ) -> None:
-    with pytest.raises(UsageError, match=said) as error:
+    with pytest.raises(UsageError, match=message) as error:
         known_provider(name)
     assert hint in error.value.hint
     assert "sk-" not in error.value.message + error.value.hint

@@ -178,7 +178,7 @@ def test_what_a_hanging_keyring_has_started_is_not_waited_for(
 
 
 @pytest.mark.parametrize(
-    ("backend", "said", "absent"),
+    ("backend", "message", "absent"),
     [
         ("Refusing", "refused: cannot store", False),
         ("Locked", r"\(backends Locked\) refused: Failed to unlock", False),
@@ -190,10 +190,10 @@ def test_what_a_hanging_keyring_has_started_is_not_waited_for(
     ],
 )
 def test_a_faulty_keyring_is_an_error_of_ours(
-    home: Path, monkeypatch: pytest.MonkeyPatch, backend: str, said: str, absent: bool
+    home: Path, monkeypatch: pytest.MonkeyPatch, backend: str, message: str, absent: bool
 ) -> None:
     use_backend(monkeypatch, backend)
-    with pytest.raises(KeyringError, match=said) as error:
+    with pytest.raises(KeyringError, match=message) as error:
         open_store(home).set("openai", URL, KEY)
     assert error.value.absent is absent
     assert error.value.hint

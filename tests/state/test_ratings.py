@@ -47,9 +47,9 @@ def test_a_line_that_is_no_rating_is_counted_and_left_out(
     path = tmp_path / "ratings.jsonl"
     path.write_text(json.dumps(dump(made(1)) | changes) + "\n")
     RatingsFile(path).add(made(2))
-    found = RatingsFile(path).read()
-    assert found.ratings == (made(2),)
-    assert "1 line is damaged; 1 rating could be read" in found.problem
+    ratings = RatingsFile(path).read()
+    assert ratings.ratings == (made(2),)
+    assert "1 line is damaged; 1 rating could be read" in ratings.problem
 
 
 def test_only_the_newest_part_of_a_large_file_is_read(tmp_path: Path) -> None:
@@ -58,10 +58,10 @@ def test_only_the_newest_part_of_a_large_file_is_read(tmp_path: Path) -> None:
     line = json.dumps(dump(made(1)))
     path.write_text("\n".join([line] * (2 * NEWEST_BYTES // len(line))) + "\n")
     RatingsFile(path).add(made(2))
-    found = RatingsFile(path).read()
-    assert found.problem == ""
-    assert found.ratings[-1] == made(2)
-    assert 0 < len(found.ratings) <= NEWEST_BYTES // len(line)
+    ratings = RatingsFile(path).read()
+    assert ratings.problem == ""
+    assert ratings.ratings[-1] == made(2)
+    assert 0 < len(ratings.ratings) <= NEWEST_BYTES // len(line)
 
 
 def _add(path: Path, first: int) -> None:

@@ -166,7 +166,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize(
-    ("change", "kind", "said"),
+    ("change", "kind", "message"),
     [
         ("UPDATE conductor_version SET version = 99", ConfigError, "is of version 99"),
         ("UPDATE conductor_version SET version = 1", ConfigError, "is of version 1"),
@@ -179,13 +179,13 @@ def test_a_migration_that_fails_leaves_nothing_behind(
     ],
 )
 def test_a_database_that_cannot_be_used_is_left_alone(
-    postgres: Cluster, change: str, kind: type[ConductorError], said: str, opened: Open
+    postgres: Cluster, change: str, kind: type[ConductorError], message: str, opened: Open
 ) -> None:
     url = postgres.new_database()
     opened(url).migrate()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(change.format(name=url.rpartition("/")[2]).encode())
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=message):
         SharedSpend(opened(url), DayLimits()).check()
 
 

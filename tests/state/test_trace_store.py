@@ -293,9 +293,9 @@ def test_a_broken_link_hides_no_run(tmp_path: Path) -> None:
     assert TraceStore(tmp_path).runs() == ["20260102-000000-000000", "20260101-000000-000000"]
 
 
-def named(data: bytes, name: str = "a.png") -> Attachment:
-    digest = hashlib.sha256(data).hexdigest()
-    return Attachment(name=name, media_type="image/png", sha256=digest, size=len(data))
+def named(content: bytes, name: str = "a.png") -> Attachment:
+    digest = hashlib.sha256(content).hexdigest()
+    return Attachment(name=name, media_type="image/png", sha256=digest, size=len(content))
 
 
 def test_missing_and_changed_bytes_are_an_error_that_names_the_file(tmp_path: Path) -> None:

@@ -92,11 +92,11 @@ def test_a_full_device_is_an_error_and_stays(tmp_path: Path, private: bool) -> N
 
 
 def test_a_directory_is_not_replaced(tmp_path: Path) -> None:
-    place = tmp_path / "place"
-    place.mkdir()
+    directory = tmp_path / "place"
+    directory.mkdir()
     with pytest.raises(IsADirectoryError):
-        disk.write_atomically(place, "new")
-    assert place.is_dir()
+        disk.write_atomically(directory, "new")
+    assert directory.is_dir()
 
 
 def test_standard_output_by_its_name() -> None:

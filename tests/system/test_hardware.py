@@ -60,9 +60,9 @@ def test_cores_that_others_use_are_not_idle(monkeypatch: pytest.MonkeyPatch) -> 
     assert idle == [4, 4, 3, 1, 1]
 
 
-def program(place: Path, body: str) -> dict[str, str]:
+def program(directory: Path, body: str) -> dict[str, str]:
     """An `nvidia-smi` of ours, on a path of its own."""
-    path = place / "bin/nvidia-smi"
+    path = directory / "bin/nvidia-smi"
     path.parent.mkdir()
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)

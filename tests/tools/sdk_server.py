@@ -69,9 +69,9 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         rules: dict[str, Any] = json.loads(BOOK.read_text())
         return rules
 
-    def note(self, what: str) -> None:
+    def note(self, case_name: str) -> None:
         with BOOK.with_suffix(".log").open("a") as log:
-            log.write(f"{what}\n")
+            log.write(f"{case_name}\n")
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         if client_id.startswith("https://"):

@@ -58,8 +58,8 @@ class Desk:
         self.run(self.box.close())
         self._runner.close()
 
-    def keep(self, data: bytes) -> str:
-        self.kept.append(data)
+    def keep(self, content: bytes) -> str:
+        self.kept.append(content)
         return f"{len(self.kept):064}"
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -168,7 +168,7 @@ def test_100_megabytes_end_the_server_and_not_us() -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "said"),
+    ("server", "message"),
     [
         (raw("garbage"), "it wrote 1,001 lines that are no message"),
         (raw("hang"), "no answer within 0.5 s"),
@@ -188,7 +188,7 @@ def test_100_megabytes_end_the_server_and_not_us() -> None:
     ],
 )
 def test_a_server_that_fails_has_no_tools(
-    server: ToolServer, said: str, monkeypatch: pytest.MonkeyPatch
+    server: ToolServer, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "START", 0.5 if server.command[-1:] == ("hang",) else 30)
     with Desk(server) as desk:
@@ -196,7 +196,7 @@ def test_a_server_that_fails_has_no_tools(
         (notice,) = desk.box.take_notices()
         assert (tools, desk.tools(), desk.box.take_notices()) == ({}, {}, ())
     assert notice.startswith("the tools of t cannot be used: ")
-    assert said in notice
+    assert message in notice
 
 
 def test_10_000_tools_are_100_and_a_notice() -> None:

@@ -365,8 +365,8 @@ def limit() -> list[ev.Event]:
     run.start(2)
     run.say(0.1, s2=ANSWER[:36])
     run.add(ev.StepStopped(at=run.at, step=2, reason="limit", usage=spent(400, 9, "0.0009")))
-    said = "the cost limit of $0.02 is used up"
-    error = Failure(kind="limit", message=said, reason="limit_cost", suggested_limit="0.04")
+    message = "the cost limit of $0.02 is used up"
+    error = Failure(kind="limit", message=message, reason="limit_cost", suggested_limit="0.04")
     return run.end(ANSWER[:36], usage=TOTAL, error=error, partial=True)
 
 
@@ -374,8 +374,8 @@ def failed() -> list[ev.Event]:
     """No worker can be reached, so a step fails for good and the run has no answer."""
     run = Writer(started())
     run.plan(LIST, Step(worker="gpt", subtask="Add up the list.", access=(1,)))
-    said = "math-worker: no connection to localhost:8080"
-    error = Failure(kind="unreachable", message=said, hint="is the server running?")
+    message = "math-worker: no connection to localhost:8080"
+    error = Failure(kind="unreachable", message=message, hint="is the server running?")
     for attempt in (1, 2):
         run.at += 2.0
         run.fail(1, error, attempt=attempt, retry_in=2.0)

@@ -389,13 +389,13 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [(name, *case) for name, case in chain.from_iterable(product([n], FAULTS[n]) for n in FAULTS)],
     ids=str,
 )
-def test_a_fault_names_what_is_wrong(name: str, text: str, said: str) -> None:
+def test_a_fault_names_what_is_wrong(name: str, text: str, message: str) -> None:
     error = fault(text, CONTEXTS[name], name)
-    assert error.message == said
+    assert error.message == message
     assert len(error.line) <= 300
 
 

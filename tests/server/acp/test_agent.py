@@ -268,9 +268,9 @@ def test_a_call_of_a_tool_is_asked_about_and_shown(
 
 def test_two_sessions_work_in_their_own_directories(stage: Stage, tmp_path: Path) -> None:
     for name, limit in (("one", 3), ("two", 4)):
-        place = tmp_path / name
-        place.mkdir()
-        (place / ".conductor.toml").write_text(f"[limits]\ncalls = {limit}\n")
+        directory = tmp_path / name
+        directory.mkdir()
+        (directory / ".conductor.toml").write_text(f"[limits]\ncalls = {limit}\n")
     stage.models["alpha"] = stalls("slow")
 
     async def both() -> None:
@@ -301,9 +301,9 @@ def test_what_is_not_used_of_an_editor_is_told(stage: Stage) -> None:
         await editor.open(mcp_servers=[server], additional_directories=["/srv"])
         await editor.ask("Why?")
 
-    told = talk(Editor(), talking).text("agent_thought_chunk")
-    assert "names 1 MCP server, which conductor does not start" in told
-    assert "further directories of the editor are not used (1 of them)" in told
+    thoughts = talk(Editor(), talking).text("agent_thought_chunk")
+    assert "names 1 MCP server, which conductor does not start" in thoughts
+    assert "further directories of the editor are not used (1 of them)" in thoughts
 
 
 def test_slash_commands_answer_without_a_worker(stage: Stage) -> None:

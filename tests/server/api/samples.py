@@ -82,8 +82,8 @@ def field_of(param: str) -> str:
     return param.partition(".")[0].partition("[")[0]
 
 
-def data_url(data: bytes, media_type: str = "image/png") -> str:
-    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+def data_url(content: bytes, media_type: str = "image/png") -> str:
+    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
 
 
 def written(encoder: AnswerEncoder, end: ServedAnswer, *, pieces: tuple[str, ...] = ()) -> bytes:

@@ -158,7 +158,7 @@ def test_a_file_is_attached_or_quoted() -> None:
         "file": {"file_data": data_url(b"x = 1", "text/plain"), "filename": "a.py"},
     }
     (message,) = parsed([{"role": "user", "content": [pdf, text]}]).messages
-    assert [each.name for each in message.attachments] == ["a.pdf"]
+    assert [attachment.name for attachment in message.attachments] == ["a.pdf"]
     assert 'name="a.py"' in message.content
     assert "\nx = 1\n" in message.content
 
@@ -323,7 +323,7 @@ def test_an_image_that_cannot_be_read_is_refused(url: str, code: str) -> None:
 
 def test_a_stream_begins_with_the_role_and_ends_with_done() -> None:
     stream = stream_of(calls=CALLS)
-    chunks = [ChatCompletionChunk.model_validate(each, strict=True) for each in events(stream)]
+    chunks = [ChatCompletionChunk.model_validate(event, strict=True) for event in events(stream)]
     choices = [chunk.choices[0] for chunk in chunks]
     assert choices[0].delta.role == "assistant"
     assert "".join(choice.delta.content or "" for choice in choices) == "Hello there."
@@ -347,8 +347,8 @@ def test_reasoning_after_the_first_word_of_the_answer_is_left_out() -> None:
 
 
 def test_usage_has_a_chunk_of_its_own_where_it_was_asked_for() -> None:
-    asked = parsed(stream=True, stream_options={"include_usage": True})
-    *others, last = events(stream_of(asked))
+    request = parsed(stream=True, stream_options={"include_usage": True})
+    *others, last = events(stream_of(request))
     assert last["choices"] == []
     assert all(other["usage"] is None for other in others)
     assert last["usage"] == {
@@ -390,12 +390,12 @@ def test_a_whole_answer_is_a_chat_completion() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finish", "told"),
+    ("finish", "message"),
     [("stop", "stop"), ("length", "length"), ("refusal", "content_filter"), ("other", "stop")],
 )
-def test_each_end_has_its_word(finish: Any, told: str) -> None:
+def test_each_end_has_its_word(finish: Any, message: str) -> None:
     whole = API.encoder(parsed(), RUN, 1).whole(outcome(finish=finish))
-    assert whole["choices"][0]["finish_reason"] == told
+    assert whole["choices"][0]["finish_reason"] == message
 
 
 def test_text_that_is_no_valid_unicode_does_not_break_the_stream() -> None:
@@ -472,7 +472,7 @@ def test_the_numbers_are_those_that_the_provider_said(server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "estimate", "counts"),
+    ("message", "estimate", "counts"),
     [
         (
             "the prompt has 9000 tokens, and the context of qwen2.5-128000-q4.gguf holds 4096",
@@ -489,10 +489,10 @@ def test_the_numbers_are_those_that_the_provider_said(server: str) -> None:
     ],
 )
 def test_no_other_number_passes_for_tokens(
-    said: str, estimate: int | None, counts: tuple[int, int] | None
+    message: str, estimate: int | None, counts: tuple[int, int] | None
 ) -> None:
     """A local model says both; an estimate stands in where it is larger than the context."""
-    assert tokens_over(said, estimate) == counts
+    assert tokens_over(message, estimate) == counts
 
 
 SAID = "prompt is too long: 213462 tokens > 200000 maximum"
@@ -509,10 +509,10 @@ OPENAI = (
 def test_each_api_has_its_own_sentence(path: str, words: str) -> None:
     error = request_error(Failure(kind="worker", message=f"bob: {SAID}", reason="length"))
     assert error.status == 400
-    told = error_body(error, path)["error"]
-    assert told["message"] == words
-    assert told.get("code", "context_length_exceeded") == "context_length_exceeded"
-    assert told["type"] == "invalid_request_error"
+    body = error_body(error, path)["error"]
+    assert body["message"] == words
+    assert body.get("code", "context_length_exceeded") == "context_length_exceeded"
+    assert body["type"] == "invalid_request_error"
 
 
 def test_words_without_numbers_are_kept() -> None:

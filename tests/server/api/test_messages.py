@@ -34,12 +34,12 @@ def user(*blocks: object) -> dict[str, Any]:
     return {"role": "user", "content": list(blocks)}
 
 
-def text(said: str) -> dict[str, Any]:
-    return {"type": "text", "text": said}
+def text(message: str) -> dict[str, Any]:
+    return {"type": "text", "text": message}
 
 
-def base64_source(data: bytes, media_type: str) -> dict[str, Any]:
-    return {"type": "base64", "media_type": media_type, "data": base64.b64encode(data).decode()}
+def base64_source(content: bytes, media_type: str) -> dict[str, Any]:
+    return {"type": "base64", "media_type": media_type, "data": base64.b64encode(content).decode()}
 
 
 def test_a_request_as_claude_code_sends_it_is_read() -> None:
@@ -117,7 +117,9 @@ def test_documents_are_attached_or_quoted() -> None:
     source = {"type": "text", "media_type": "text/plain", "data": "abc"}
     plain = {"type": "document", "title": "a.txt", "source": source}
     (message,) = parsed(user(drawn, plain, text("Compare."))).messages
-    assert [(each.name, each.kind) for each in message.attachments] == [("plan.pdf", "pdf")]
+    assert [(attachment.name, attachment.kind) for attachment in message.attachments] == [
+        ("plan.pdf", "pdf")
+    ]
     assert 'name="a.txt"' in message.content
     assert message.content.endswith("Compare.")
 

@@ -64,9 +64,9 @@ def answer_of(result: CallToolResult) -> str:
 
 
 def run_of(result: CallToolResult) -> str:
-    found = re.search(r"(?:\[run |run=)([\w-]+)", text_of(result))
-    assert found is not None
-    return found[1]
+    match = re.search(r"(?:\[run |run=)([\w-]+)", text_of(result))
+    assert match is not None
+    return match[1]
 
 
 class RawClient:

@@ -142,7 +142,7 @@ def test_stored_runs_are_listed_searched_and_shown_step_by_step(stage: Stage) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "said"),
+    ("name", "arguments", "message"),
     [
         ("ask", {}, "question is missing"),
         ("ask", {"question": 5}, "question must be a string"),
@@ -193,14 +193,14 @@ def test_stored_runs_are_listed_searched_and_shown_step_by_step(stage: Stage) ->
     ],
 )
 def test_bad_arguments_get_a_sentence(
-    stage: Stage, name: str, arguments: dict[str, Any], said: str
+    stage: Stage, name: str, arguments: dict[str, Any], message: str
 ) -> None:
-    assert said in refused(name, arguments)
+    assert message in refused(name, arguments)
     assert not stage.asked("alpha")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"max_tokens": 9001}, "max_tokens is 9001, but the settings allow at most 9000"),
         ({"max_seconds": 61}, "max_seconds is 61.0, but the settings allow at most 60.0"),
@@ -210,10 +210,10 @@ def test_bad_arguments_get_a_sentence(
     ],
 )
 def test_a_call_cannot_widen_what_the_settings_allow(
-    stage: Stage, arguments: dict[str, Any], said: str
+    stage: Stage, arguments: dict[str, Any], message: str
 ) -> None:
     stage.configure("[limits]\ntokens = 9000\nseconds = 60\nsteps = 3\n[policy]\nlocal_only = true")
-    assert said in refused("ask", {"question": "Why?", **arguments}, workers=("alpha",))
+    assert message in refused("ask", {"question": "Why?", **arguments}, workers=("alpha",))
     assert not stage.asked(PLANNER)
 
 
@@ -255,9 +255,9 @@ def test_what_needs_an_approval_is_refused(stage: Stage) -> None:
 def test_a_failed_run_says_why_and_which_run_it_was(stage: Stage) -> None:
     stage.models["alpha"] = refuses(400, "no such thing")
     stage.models["beta"] = refuses(400, "no such thing")
-    said = refused("ask", {"question": "Why?"})
-    assert "no such thing" in said
-    assert "[run " in said
+    message = refused("ask", {"question": "Why?"})
+    assert "no such thing" in message
+    assert "[run " in message
 
 
 def test_a_part_of_an_answer_is_said_to_be_one(stage: Stage) -> None:
@@ -276,9 +276,9 @@ def test_a_planner_that_writes_no_plan_is_an_error_of_the_call(stage: Stage) -> 
 def test_a_result_says_what_a_reader_should_know(stage: Stage) -> None:
     stage.configure('[limits]\nattempts = 1\n[policy]\ndeny = ["nobody"]')
     stage.models["alpha"] = breaks("half an")
-    told = text_of(call("ask", {"question": "Why?"}))
-    assert "policy.deny: no worker matches nobody" in told
-    assert "alpha" in told.partition("beta answers")[2].partition("[run ")[0]
+    message = text_of(call("ask", {"question": "Why?"}))
+    assert "policy.deny: no worker matches nobody" in message
+    assert "alpha" in message.partition("beta answers")[2].partition("[run ")[0]
 
 
 def test_more_calls_than_the_server_can_hold_are_told_that_it_is_busy(stage: Stage) -> None:
@@ -360,9 +360,9 @@ def test_a_client_hears_that_a_silent_worker_is_waited_for(
 
 
 def test_a_limit_names_the_argument_that_raises_it(stage: Stage) -> None:
-    said = refused("ask", {"question": "Why?", "max_tokens": 20})
-    assert "call again with max_tokens=" in said
-    assert "--max-tokens" not in said
+    message = refused("ask", {"question": "Why?", "max_tokens": 20})
+    assert "call again with max_tokens=" in message
+    assert "--max-tokens" not in message
 
 
 def test_a_tool_that_needs_an_approval_is_refused(

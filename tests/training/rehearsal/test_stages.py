@@ -125,9 +125,9 @@ class Project:
         return [(call["stage"], call["exit"]) for call in map(json.loads, lines)]
 
 
-def new(place: Path) -> Project:
-    (place / "train.py").write_text(TRAINER)
-    return Project(out=place / "rehearsal")
+def new(directory: Path) -> Project:
+    (directory / "train.py").write_text(TRAINER)
+    return Project(out=directory / "rehearsal")
 
 
 @pytest.fixture
