@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.cli.entry import _unexpected
+from conductor_cli.core.errors import UsageError
 from tests.cli.stage import (
     PLANNER,
     THREE,
@@ -246,6 +247,7 @@ def test_a_system_without_threads_is_named(stage: Stage, left: int) -> None:
         (errno.EAGAIN, "no further thread or process"),
         (errno.EMFILE, "no further open file"),
         (errno.ENFILE, "open file"),
+        (errno.ENOMEM, "no further memory"),
     ],
 )
 def test_what_is_used_up_is_named(number: int, message: str) -> None:
@@ -253,6 +255,16 @@ def test_what_is_used_up_is_named(number: int, message: str) -> None:
     assert (error.exit_code, message in error.message) == (3, True)
     full = _unexpected(BlockingIOError(errno.EAGAIN, "write could not complete without blocking"))
     assert "thread" not in full.message
+
+
+def test_a_lack_of_memory_is_no_bug() -> None:
+    """Neither where one of several things that went on at once found none."""
+    told = "the system allows no further memory"
+    assert _unexpected(MemoryError()).message == told
+    group = ExceptionGroup("together", [ExceptionGroup("inside", [MemoryError()])])
+    assert _unexpected(group).message == told
+    expected = UsageError("a mistake")
+    assert _unexpected(ExceptionGroup("together", [expected])) is expected
 
 
 ESCAPES = "\x1b[31mred\x1b[0m \x1b]0;title\x07\x9b5n\x1b]52;c;aGk=\x1b\\\u202eback\r\x08"

@@ -165,11 +165,19 @@ def github(asking: Stage) -> Iterator[Loopback]:
         "/repos/o/r/pulls/7/comments": [],
         "/repos/o/r/pulls/7/files": FILES,
         "/repos/o/r/issues/8": PULL | {"title": "It is stale"},
+        "/repos/o/r/issues/5": "no object",
+        "/repos/o/r/issues/6": PULL,
+        "/repos/o/r/issues/6/comments": {"message": "no list"},
+        "/repos/o/r/issues/4": PULL,
+        "/repos/o/r/issues/4/comments": ["no object"],
         "/repos/o/r/issues/8/comments": [COMMENTS[0] | {"body": f"c{n}"} for n in range(150)],
     }
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
         path, _, query = seen.path.partition("?")
+        if path == "/repos/old/r/issues/8":
+            await wire.json({}, 301, location="/repositories/1/issues/8")
+            return
         if path not in answers:
             await wire.json({"message": "Not Found"}, 404)
             return
@@ -217,6 +225,21 @@ def test_an_issue_that_does_not_exist_is_an_error(asking: Stage, github: Loopbac
     )
     asking.costs_nothing(2, "ask", "Why?", "-f", "issue:o/r", told="issue:OWNER/REPO#N")
     asking.costs_nothing(2, "ask", "Why?", "-f", "issue:../..#1", told="issue:OWNER/REPO#N")
+
+
+@pytest.mark.parametrize(
+    ("reference", "told"),
+    [
+        ("o/r#4", "gave another answer for /repos/o/r/issues/4/comments than GitHub does"),
+        ("o/r#5", "gave another answer for /repos/o/r/issues/5 than GitHub does"),
+        ("o/r#6", "gave another answer for /repos/o/r/issues/6/comments than GitHub does"),
+        ("old/r#8", "says that old/r/issues/8 has moved"),
+    ],
+)
+def test_an_issue_that_cannot_be_read_whole_is_an_error(
+    asking: Stage, github: Loopback, reference: str, told: str
+) -> None:
+    asking.costs_nothing(2, "ask", "Why?", "-f", f"issue:{reference}", told=told)
 
 
 def test_a_change_that_a_repository_calls_binary_is_told(asking: Stage, tmp_path: Path) -> None:

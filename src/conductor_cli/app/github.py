@@ -17,6 +17,7 @@ from conductor_cli.core.question import SourceText
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.secret_files import is_secret_name, is_secret_text
 from conductor_cli.core.terminal_text import one_line
+from conductor_cli.models.api_errors import ApiError
 from conductor_cli.models.http import HttpClient
 
 GITHUB_SECONDS: Final = 30.0  # For one request
@@ -34,7 +35,7 @@ async def read_issue(url: str, key: str | None, reference: str, *, limit: int) -
     """Return an issue with its comments. Raises `ModelError`, `UsageError`."""
     path, number = _parts_of(reference, "issue")
     async with _opened(url, key) as github:
-        issue = await _get(github, f"{path}/issues/{number}")
+        issue = await _get_object(github, f"{path}/issues/{number}")
         comments, notices = await _list(github, f"{path}/issues/{number}/comments", limit)
     name = f"issue:{reference}"
     text = _conversation_text(issue, comments)
@@ -49,7 +50,7 @@ async def read_pull_request(url: str, key: str | None, reference: str, *, limit:
     """
     path, number = _parts_of(reference, "pr")
     async with _opened(url, key) as github:
-        pull = await _get(github, f"{path}/pulls/{number}")
+        pull = await _get_object(github, f"{path}/pulls/{number}")
         comments: list[Mapping[str, Any]] = []
         notices: list[str] = []
         for kind in ("issues/{}/comments", "pulls/{}/reviews", "pulls/{}/comments"):
@@ -92,6 +93,14 @@ async def _opened(url: str, key: str | None) -> AsyncIterator[HttpClient]:
         await client.close()
 
 
+async def _get_object(github: HttpClient, path: str) -> Mapping[str, Any]:
+    """Return a pull request or an issue. Raises `UsageError`."""
+    subject = await _get(github, path)
+    if not isinstance(subject, dict):
+        raise _not_understood(github, path)
+    return subject
+
+
 async def _get(github: HttpClient, path: str) -> Any:  # noqa: ANN401 - any JSON
     try:
         async with github.open("GET", path, seconds=GITHUB_SECONDS, limit=MAX_PAGE_BYTES) as answer:
@@ -101,15 +110,21 @@ async def _get(github: HttpClient, path: str) -> Any:  # noqa: ANN401 - any JSON
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        raise UsageError(
-            f"{github.name} gave no JSON for {path}", hint="conductor config show web.github_url"
-        ) from None
+        raise _not_understood(github, path) from None
+
+
+def _not_understood(github: HttpClient, path: str) -> UsageError:
+    message = f"{github.name} gave another answer for {path.partition('?')[0]} than GitHub does"
+    return UsageError(message, hint="conductor config show web.github_url")
 
 
 def _explained(server: str, path: str, error: ModelError) -> UsageError:
     """Return the error of a request in the words of pull requests and issues."""
     hint = "conductor keys set github, or GITHUB_TOKEN, for what not everybody may read"
     subject = path.removeprefix("/repos/").partition("?")[0]
+    if isinstance(error, ApiError) and 300 <= error.status < 400:
+        message = f"{server} says that {subject} has moved, as where a repository was renamed"
+        return UsageError(message, hint="give its new name, which a browser shows")
     match error.reason:
         case "missing":
             message = f"{server} has no {subject} that you may read (404)"
@@ -131,7 +146,9 @@ async def _list(
     size = 0
     for page in range(1, MAX_PAGES + 1):
         listed = await _get(github, f"{path}?per_page={PAGE_ENTRIES}&page={page}")
-        rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
+        if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed):
+            raise _not_understood(github, path)
+        rows: list[Mapping[str, Any]] = listed
         entries += rows
         size += sum(len(_text(row, "body")) + len(_text(row, "patch")) for row in rows)
         if size > limit:

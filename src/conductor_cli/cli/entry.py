@@ -283,10 +283,16 @@ def _synonym(name: str, words: Collection[str]) -> str:
 
 _PROCESSES: Final = (
     "thread or process",
-    "end other programs, or raise the limit on processes: ulimit -u",
+    "end other programs, or raise the limits on processes and memory: ulimit -u, ulimit -v",
 )
+_MEMORY: Final = ("memory", "end other programs, or raise the limit on memory: ulimit -v")
 _FILES: Final = ("open file", "close other programs, or raise the limit on open files: ulimit -n")
-_EXHAUSTED: Final = {errno.EAGAIN: _PROCESSES, errno.EMFILE: _FILES, errno.ENFILE: _FILES}
+_EXHAUSTED: Final = {
+    errno.EAGAIN: _PROCESSES,
+    errno.EMFILE: _FILES,
+    errno.ENFILE: _FILES,
+    errno.ENOMEM: _MEMORY,
+}
 """What is used up, by the number of the system's error, and what to do."""
 
 
@@ -410,6 +416,13 @@ def _report(error: Exception) -> int:
 
 def _unexpected(error: Exception) -> ConductorError:
     """An error that no command expected: the system's refusal, else a bug of this program."""
+    if isinstance(error, ExceptionGroup):  # of what went on at once: the first tells enough
+        return _unexpected(error.exceptions[0])
+    if isinstance(error, ConductorError):
+        return error
+    if isinstance(error, MemoryError):
+        resource, hint = _MEMORY
+        return ConfigError(f"the system allows no further {resource}", hint=hint)
     # A full pipe that may not be waited for has the number of a process too many, with other words.
     if (
         isinstance(error, OSError)

@@ -157,6 +157,9 @@ def set_environment() -> None:
     """
     # After a failed assertion ggml would start a debugger to print where it happened.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+    # numpy only samples here. Each thread of its library reserves memory, and where there is none
+    # that ends the process.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Between two operations, a thread of OpenMP spins until the others are there; if another
     # program has the core, it spins for nothing: 1 to 5 tokens a second with the default of 300,000
     # turns, 26 to 37 with 1,000.
