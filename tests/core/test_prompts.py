@@ -401,6 +401,14 @@ def test_the_final_step_gets_the_schema() -> None:
     assert "integer" not in inner.content
 
 
+def test_a_plan_that_ends_in_an_act_is_answered_and_not_reported() -> None:
+    """Small planners end plans with `Book the hotel`, whose answer goes to the user."""
+    booking = replace(STEP, subtask="Book the hotel.")
+    (final,), _ = worker_messages(QUESTION, booking, (), POOL["ann"], WorkerProfile(), final=True)
+    assert "no report of what you have done" in final.content
+    assert "never as done" in final.content
+
+
 @given(
     st.integers(0, 60_000),
     st.lists(st.integers(0, 40_000), max_size=5),
