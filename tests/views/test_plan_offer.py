@@ -149,8 +149,13 @@ def test_a_plan_says_what_one_call_of_the_best_worker_would_take() -> None:
         text,
         re.MULTILINE,
     )
+    assert "quality: whether such plans answer better was not measured" in text
+    measured = replace(offer, gain="+8 points of right answers against best, in 60 cases")
+    shown = text_of(plan_lines(measured, Screen(width=200)))
+    assert "quality: plans were measured at +8 points of right answers against best" in shown
     single = replace(offer, plan=Plan(steps=steps[:1]))
-    assert "alone" not in text_of(plan_lines(single, Screen(width=200)))
+    alone = text_of(plan_lines(single, Screen(width=200)))
+    assert ("alone" in alone, "quality" in alone) == (False, False)
 
 
 def test_files_that_the_policy_keeps_from_a_worker_are_neither_read_nor_paid() -> None:

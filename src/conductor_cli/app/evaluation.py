@@ -35,12 +35,12 @@ from conductor_cli.app import rehearsal
 from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.opening import OpenedOrchestra, OpeningRequest, open_orchestra
 from conductor_cli.app.ray_jobs import ask_over_nodes, check_node, models_of
+from conductor_cli.app.stored_evaluations import evaluations_directory, stored_evaluations
 from conductor_cli.app.worker_selection import resolve_pool
 from conductor_cli.config.cards import MeasuredCard, Strength, worker_key
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import (
-    ConductorError,
     ConductorUnusable,
     ConfigError,
     KeyMissing,
@@ -480,21 +480,6 @@ def _judge_identity(judge: Judge | None) -> list[str]:
 
 
 # Stored evaluations
-
-
-def evaluations_directory(settings: Settings) -> Path:
-    """Return the directory where evaluations are stored."""
-    return settings.paths.state / "evals"
-
-
-def stored_evaluations(settings: Settings) -> Iterator[Evaluation]:
-    """All stored evaluations that can be read, the newest first: names begin with the time."""
-    directory = evaluations_directory(settings)
-    if not directory.is_dir():
-        return
-    for path in sorted(directory.iterdir(), reverse=True):
-        with suppress(ConductorError):
-            yield Evaluation(path)
 
 
 def find_evaluation(name: str, settings: Settings) -> Evaluation:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, timedelta
+from datetime import UTC
 from functools import cache, partial
 from typing import Final
 
+from conductor_cli.app.expectations import read_usual_replies, read_usual_steps
 from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.learning import read_learned, with_learned_cards
 from conductor_cli.app.planner_resolution import (
@@ -31,7 +31,6 @@ from conductor_cli.app.worker_tools import TOOLS_SETTING, open_tools, pool_with_
 from conductor_cli.config.settings import Settings
 from conductor_cli.config.tables import ConfiguredProvider
 from conductor_cli.core.errors import (
-    ConductorError,
     ConductorUnusable,
     ConfigError,
     Failure,
@@ -43,6 +42,7 @@ from conductor_cli.core.policy import PoolPolicy
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import ROUTED, WorkerProfile
 from conductor_cli.core.tools import RunTools
+from conductor_cli.core.trace import PLAN_FILE
 from conductor_cli.models.addresses import base_url_of
 from conductor_cli.models.base import BehindServer, Model
 from conductor_cli.models.catalog import StoredKeys, open_model
@@ -60,10 +60,6 @@ from conductor_cli.state.opening import open_state
 from conductor_cli.state.spending import FILE, local_now
 from conductor_cli.state.stored_run import SEPARATOR, RunQuery
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
-
-# What a usual reply is taken from: the calls of so many days, and not of fewer calls
-USUAL_DAYS: Final = 30
-MIN_USUAL_CALLS: Final = 5
 
 
 class LoadedModels:
@@ -418,10 +414,12 @@ async def _build_team(
         workers=opened_workers.models,
         unavailable=opened_workers.absent,
         pool_policy=pool_policy,
-        name="plan file",
+        name=PLAN_FILE,
         profile=profile,
         worker_profile=worker_profile,
         max_steps=max_planned_steps(opened_planner.worker, profile),
+        usual_steps=cache(partial(read_usual_steps, settings)),
+        describe_gain=partial(_describe_gain, settings),
         mode="mini" if is_routed else settings["conductor.mode"],
         revises=settings["planner.revise"],
     )
@@ -443,33 +441,20 @@ async def _build_team(
     return replace(team, turns=loaded.turns_for(team.pool, team.workers, in_process))
 
 
+def _describe_gain(settings: Settings, planner: str) -> str:
+    """Return what plans of a planner were measured to gain; empty where nothing was measured."""
+    # Only where a plan is shown
+    from conductor_cli.app.stored_evaluations import describe_measured_gain
+
+    return describe_measured_gain(settings, planner)
+
+
 def _name_planner(planner: Worker, settings: Settings) -> str:
     """Return the planner's name, with what guides it. Raises `ConductorUnusable`."""
     guide = ""
     if planner != rehearsal_conductor():
         guide = read_guided(settings).name
     return describe_planning_model(planner, open_model_store(settings)) + guide
-
-
-def read_usual_replies(settings: Settings) -> Mapping[str, int]:
-    """Return the tokens of a usual reply of each worker, by its name.
-
-    That is the mean over its calls of the last `USUAL_DAYS` days, where the record has enough.
-    """
-    if settings.rehearsal:
-        return {}
-    written: dict[str, int] = {}
-    calls: dict[str, int] = {}
-    first_day = local_now().date() - timedelta(days=USUAL_DAYS)
-    with suppress(ConductorError, OSError):  # an estimate is not worth an error
-        for row in open_state(settings.paths).read_spent(first_day):
-            written[row.worker] = written.get(row.worker, 0) + row.usage.tokens_out
-            calls[row.worker] = calls.get(row.worker, 0) + row.usage.calls - row.open
-    usual_tokens = {}
-    for worker, tokens in written.items():
-        if calls[worker] >= MIN_USUAL_CALLS:
-            usual_tokens[worker] = round(tokens / calls[worker])
-    return usual_tokens
 
 
 def find_lost_calls(settings: Settings, *, newest_only: bool = False) -> str:

@@ -261,6 +261,7 @@ def describe_offer(run: Run) -> PlanOffer:
         profile=run.team.worker_profile,
         limits=run.limits,
         recipients=recipients_of(run.team.pool),
+        gain=run.team.describe_gain(run.team.name),
         remarks=tuple(
             notice.text
             for notice in run.trace.recovered

@@ -20,6 +20,7 @@ import typer
 from conductor_cli.app import evaluation as evaluations
 from conductor_cli.app.ray_jobs import ray_cluster
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
+from conductor_cli.app.stored_evaluations import stored_evaluations
 from conductor_cli.cli import options as opt
 from conductor_cli.cli import output as out
 from conductor_cli.cli.confirmation import confirm_cost
@@ -406,9 +407,10 @@ _EVALUATION_COLUMNS: Final = (
 
 def _print_list(settings: Settings, *, json: bool) -> None:
     """Print the published suites, and all stored evaluations that can be read."""
-    stored = []
-    for evaluation in evaluations.stored_evaluations(settings):
-        stored.append((evaluation.id, evaluation.spec, len(evaluation.outcomes())))
+    stored = [
+        (evaluation.id, evaluation.spec, len(evaluation.outcomes()))
+        for evaluation in stored_evaluations(settings)
+    ]
     if json:
         listed = [{"id": name, **spec.json(), "outcomes": done} for name, spec, done in stored]
         out.print_json(

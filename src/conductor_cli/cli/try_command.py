@@ -35,9 +35,8 @@ from conductor_cli.evals.summary import (
     round_up,
     summarize,
 )
-from conductor_cli.evals.systems import ALONE, BEST_WORKER
+from conductor_cli.evals.systems import ALONE, BEST_WORKER, PLANNED
 
-PLAN: Final = "conductor"
 ROUTE: Final = "conductor-mini"
 MAX_ALONE: Final = 5  # Workers that are each asked alone; of more, only the best by its card is
 MAX_COST: Final = "0.50"
@@ -85,7 +84,7 @@ def try_command(
         source=name,
         cases=sample_cases(all_cases, min(count, len(all_cases)), 0),
         workers=names,
-        systems=f"{_asked_alone(names, settings)},{ROUTE},{PLAN}",
+        systems=f"{_asked_alone(names, settings)},{ROUTE},{PLANNED}",
         max_cost=limit,
     )
     run = partial(run_evaluation, settings=settings, yes=yes, quiet=context.obj.quiet)
@@ -120,7 +119,7 @@ def _print_summary(summary: Summary, cases: int, source: str) -> None:
     total = sum((system.total for system in summary.systems), NO_USAGE)
     print_text(f"{format_count(cases, 'question')} of {source}, {format_cost(total)} in all")
     print_line()
-    names = (summary.best_worker, ROUTE, PLAN)
+    names = (summary.best_worker, ROUTE, PLANNED)
     shown = tuple(system for system in summary.systems if system.name in names)
     print_table(*system_table(summary._replace(systems=shown)))
     print_line()
@@ -139,7 +138,7 @@ def advise(summary: Summary) -> str:
     """
     systems = {system.name: system for system in summary.systems}
     best = systems.get(summary.best_worker)
-    plan = systems[PLAN]
+    plan = systems[PLANNED]
     route = systems[ROUTE]
     ways = [way for way in (plan, route) if way.versus_best is not None]
     if best is None or plan.versus_best is None:
@@ -166,8 +165,8 @@ def advise(summary: Summary) -> str:
         way = max(better, key=lambda each: (each.accuracy.accuracy or 0, each is route))
         advice = "Route (--mode mini)" if way is route else "Plan (the default mode)"
         return f"{advice}: {_difference(way, name, proved[way.name])}.{_failures(ways)}"
-    if proved[PLAN].is_worse:
-        figures = _difference(plan, name, proved[PLAN])
+    if proved[PLANNED].is_worse:
+        figures = _difference(plan, name, proved[PLANNED])
         return f"Ask one, {name}: with a plan, {figures}.{_failures(ways)}"
     compared = plan.versus_best
     cases = format_count(compared.cases, "case")
@@ -176,7 +175,7 @@ def advise(summary: Summary) -> str:
     if needed and needed > compared.cases:
         more = f" About {round_up(needed):,} would show it if it is as large as it looks here."
     return (
-        f"Cannot say from {cases} whether a plan pays: {_difference(plan, name, proved[PLAN])}."
+        f"Cannot say from {cases} whether a plan pays: {_difference(plan, name, proved[PLANNED])}."
         f"{more}{_failures(ways)}"
     )
 

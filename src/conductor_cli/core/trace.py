@@ -197,6 +197,7 @@ class StepRecord:
 
 
 NO_PLANNER: Final = "none"  # What a run without a planner has as the name of its planner
+PLAN_FILE: Final = "plan file"  # The same, of a run of a plan that was given
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final
+from typing import Final, NamedTuple
 
 from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.estimate import PlanEstimate, PlannerCost, estimate_plan, estimate_planning
@@ -23,30 +23,35 @@ from conductor_cli.run import Orchestra
 
 # How many cases of a system are estimated one by one; the rest is assumed to be like them
 SAMPLE_CASES: Final = 50
+USUAL_STEPS: Final = 2
+"""Steps of a usual plan where too few runs of the user say: small planners make 1.6 to 2.5 in the
+mean (docs/research/planner.md).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostEstimate:
-    """What is still to be done: the least and the most it may take.
+    """What is still to be done: the least and the most it may take, and what is usual.
 
     `unknown` names the models without a price.
     """
 
     runs: int
     low: PlanEstimate
+    usual: PlanEstimate
     high: PlanEstimate
     unknown: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """Two lines for the user. Retries and repaired plans come on top, hence "about"."""
-        calls = _format_range(f"{self.low.calls:,}", f"{self.high.calls:,}")
-        tokens = _format_range(f"{self.low.tokens[0]:,}", f"{self.high.tokens[1]:,}")
+        calls = _format_range(self.low.calls, self.usual.calls, self.high.calls)
+        tokens = _format_range(self.low.tokens[0], self.usual.usual_tokens, self.high.tokens[1])
         low = self.low.cost[0]
         high = self.high.cost[1]
         cost = format_money(low)
         if low != high:
             cost = f"{cost} to {format_money(high)}"
-        usual = (self.low.usual_cost + self.high.usual_cost) / 2
+        usual = self.usual.usual_cost
         if low != high and usual:
             cost = f"usually about {format_money(usual)}, from {cost}"
         if self.high.unpriced:
@@ -60,10 +65,22 @@ class CostEstimate:
         ]
 
 
-def _format_range(least: str, most: str) -> str:
+def _format_range(least: int, usual: int, most: int) -> str:
     if least == most:
-        return least
-    return f"{least} to {most}"
+        return f"{least:,}"
+    return f"{usual:,} ({least:,} to {most:,})"
+
+
+class CaseEstimate(NamedTuple):
+    """The least of a run, what is usual, and the most."""
+
+    low: PlanEstimate
+    usual: PlanEstimate
+    high: PlanEstimate
+
+    def add(self, other: PlanEstimate) -> CaseEstimate:
+        """Return the same with another call in any case."""
+        return CaseEstimate(self.low + other, self.usual + other, self.high + other)
 
 
 def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
@@ -83,6 +100,7 @@ def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
     """
     runs = 0
     low = PlanEstimate()
+    usual = PlanEstimate()
     high = PlanEstimate()
     for system in systems:
         left: list[Case] = []
@@ -97,88 +115,98 @@ def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
             )
             pool = judge.setup.team.pool
             profile = judge.setup.team.worker_profile
-            judged = []
-            for question in questions:
-                judged.append(estimate_plan(question, direct_plan(judge.worker), pool, profile))
-            sample = [
-                (low + its, high + its) for (low, high), its in zip(sample, judged, strict=True)
+            judged = [
+                estimate_plan(question, direct_plan(judge.worker), pool, profile)
+                for question in questions
             ]
-        least, most = scale_ranges(sample, len(left))
+            sample = [case.add(judging) for case, judging in zip(sample, judged, strict=True)]
+        scaled = scale_estimates(sample, len(left))
         runs = runs + len(left)
-        low = low + least
-        high = high + most
+        low = low + scaled.low
+        usual = usual + scaled.usual
+        high = high + scaled.high
     unknown = unpriced_models(
         orchestra, planned=any(system.plan is None for system in systems), judge=judge
     )
-    return CostEstimate(runs=runs, low=low, high=high, unknown=unknown)
+    return CostEstimate(runs=runs, low=low, usual=usual, high=high, unknown=unknown)
 
 
-def scale_ranges(
-    sample: Sequence[tuple[PlanEstimate, PlanEstimate]], runs: int
-) -> tuple[PlanEstimate, PlanEstimate]:
-    """The least and the most of so many runs, if all are like those of the sample."""
+def scale_estimates(sample: Sequence[CaseEstimate], runs: int) -> CaseEstimate:
+    """Return the estimates of so many runs, if all are like those of the sample."""
     factor = 0.0
     if sample:
         factor = runs / len(sample)
 
-    def scaled(estimates: Iterable[PlanEstimate]) -> PlanEstimate:
-        total = sum(estimates, PlanEstimate())
-        (low, high) = total.tokens
-        (least, most) = total.cost
-        return PlanEstimate(
-            calls=round(total.calls * factor),
-            tokens=(round(low * factor), round(high * factor)),
-            cost=(least * Decimal(factor), most * Decimal(factor)),
-            usual_tokens=round(total.usual_tokens * factor),
-            usual_cost=total.usual_cost * Decimal(factor),
-            unpriced=round(total.unpriced * factor),
-        )
+    return CaseEstimate(
+        low=_scale(sum((case.low for case in sample), PlanEstimate()), factor),
+        usual=_scale(sum((case.usual for case in sample), PlanEstimate()), factor),
+        high=_scale(sum((case.high for case in sample), PlanEstimate()), factor),
+    )
 
-    return scaled(least for least, _ in sample), scaled(most for _, most in sample)
+
+def _scale(estimate: PlanEstimate, factor: float) -> PlanEstimate:
+    (low, high) = estimate.tokens
+    (least, most) = estimate.cost
+    return PlanEstimate(
+        calls=round(estimate.calls * factor),
+        tokens=(round(low * factor), round(high * factor)),
+        cost=(least * Decimal(factor), most * Decimal(factor)),
+        usual_tokens=round(estimate.usual_tokens * factor),
+        usual_cost=estimate.usual_cost * Decimal(factor),
+        unpriced=round(estimate.unpriced * factor),
+    )
 
 
 def estimate_most(question: Question, orchestra: Orchestra) -> Decimal:
     """Return the US dollars that a question costs at most, but for retries and repaired plans."""
     system = System(name="", configure=lambda it: it)
     case = Case(id="1", question=question.text, answer="")
-    _, most = _estimate_case(system, case, RunSetup.of(orchestra))
-    return most.cost[1]
+    return _estimate_case(system, case, RunSetup.of(orchestra)).high.cost[1]
 
 
-def _estimate_case(
-    system: System, case: Case, setup: RunSetup
-) -> tuple[PlanEstimate, PlanEstimate]:
+def _estimate_case(system: System, case: Case, setup: RunSetup) -> CaseEstimate:
     team = setup.team
     limits = setup.limits
     question = Question(text=case.question)
     profile = team.worker_profile
     if system.plan is not None:
         estimate = estimate_plan(question, system.plan(case), team.pool, profile)
-        return estimate, estimate
+        return CaseEstimate(estimate, estimate, estimate)
 
     # The least is one step of the cheapest worker, the most all steps of the most expensive one.
     most = 1
+    usual = 1
     if team.mode != "mini":
-        most = team.rules(limits, given=False, depth_left=0).steps * (1 + limits.recursion)
+        steps = team.rules(limits, given=False, depth_left=0).steps
+        most = steps * (1 + limits.recursion)
+        usual = min(steps, team.usual_steps() or USUAL_STEPS)
     names = [worker.name for worker in team.pool if worker.kind != SELF]
-    low, high = chain_estimates(question, names, most, team.pool, profile)
+    chains = chain_estimates(question, names, (1, usual, most), team.pool, profile)
     assert team.model is not None, "a system without a fixed plan has a planner"
     read = int(
         sum(len(message.content) for message in team.planning_request(question, limits).messages)
         / CHARS_PER_TOKEN
     )
     planner = PlannerCost(read=read, price=team.price)
-    return low + estimate_planning(planner), high + estimate_planning(planner, 1 + limits.recursion)
+    return CaseEstimate(
+        low=chains.low + estimate_planning(planner),
+        usual=chains.usual + estimate_planning(planner),
+        high=chains.high + estimate_planning(planner, 1 + limits.recursion),
+    )
 
 
 def chain_estimates(
-    question: Question, workers: Sequence[str], steps: int, pool: Pool, profile: WorkerProfile
-) -> tuple[PlanEstimate, PlanEstimate]:
-    """The cheapest and the dearest chain of steps.
+    question: Question,
+    workers: Sequence[str],
+    lengths: tuple[int, int, int],
+    pool: Pool,
+    profile: WorkerProfile,
+) -> CaseEstimate:
+    """Return the cheapest chain of steps, the mean one of all workers, and the dearest.
 
-    One step by the cheapest worker, and `steps` by the most expensive one, each of which sees all
-    before it.
+    `lengths` are their steps. Each step sees all before it.
     """
+    least, usual, most = lengths
 
     def chain(worker: str, length: int) -> PlanEstimate:
         plan = []
@@ -187,11 +215,14 @@ def chain_estimates(
         return estimate_plan(question, Plan(steps=tuple(plan)), pool, profile)
 
     # Workers without a price, or free ones, are told apart by their tokens.
-    low = min((chain(worker, 1) for worker in workers), key=lambda it: (it.cost[0], it.tokens[0]))
-    high = max(
-        (chain(worker, steps) for worker in workers), key=lambda it: (it.cost[1], it.tokens[1])
+    low = min(
+        (chain(worker, least) for worker in workers), key=lambda it: (it.cost[0], it.tokens[0])
     )
-    return low, high
+    high = max(
+        (chain(worker, most) for worker in workers), key=lambda it: (it.cost[1], it.tokens[1])
+    )
+    of_all = sum((chain(worker, usual) for worker in workers), PlanEstimate())
+    return CaseEstimate(low=low, usual=_scale(of_all, 1 / len(workers)), high=high)
 
 
 def _prices(orchestra: Orchestra, *, planned: bool, judge: Judge | None) -> dict[str, Price | None]:

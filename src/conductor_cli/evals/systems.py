@@ -262,6 +262,7 @@ def find_tag(text: str, keywords: Keywords) -> str:
 
 ALONE: Final = "alone"  # Stands for every single worker; one of them is `alone:NAME`
 BEST_WORKER: Final = "best-worker"
+PLANNED: Final = "conductor"  # The system whose runs are planned as they are without evaluation
 BEST_ROUTING: Final = "best-routing"
 # Stands for every single worker that looks at its own answer; one of them is `reflect:NAME`
 REFLECT: Final = "reflect"
@@ -383,7 +384,7 @@ def _build_systems(team: Team, cases: Sequence[Case], keywords: Keywords) -> lis
         _mixing_system(workers, best),
         _routing_system(workers, cases),
         System(name="conductor-mini", configure=partial(_with_planner, mode="mini")),
-        System(name="conductor", configure=partial(_with_planner, mode="auto")),
+        System(name=PLANNED, configure=partial(_with_planner, mode="auto")),
         _nesting_system(team),
     ]
 

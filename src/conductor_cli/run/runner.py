@@ -29,6 +29,7 @@ from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import (
     ENDED,
     NO_PLANNER,
+    PLAN_FILE,
     StepRecord,
     Trace,
     apply_event,
@@ -220,6 +221,10 @@ class Run:
         if waiting is not None and not waiting.done():
             waiting.set_result(decision)
 
+    def tell(self, text: str) -> None:
+        """Tell whoever reads the run something about it, as a notice."""
+        self.state.stream.notice(text)
+
     def decide_tool(self, verdict: ToolVerdict) -> None:
         """Answer the offer of a call of a tool, in this run or in one nested in it."""
         self.state.resources.approvals.decide(verdict)
@@ -396,7 +401,7 @@ class Run:
         elif spec.skips_planner and spec.plan == _direct_plan(team.pool):
             planner = NO_PLANNER
         elif team.model is None and spec.plan is not None:
-            planner = "plan file"
+            planner = PLAN_FILE
         started = ev.RunStarted(
             at=state.stream.now(),
             run=state.id,

@@ -6,7 +6,7 @@ What outlives runs is the `Orchestra` of `run/orchestra.py`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from conductor_cli.core.chat import Request
@@ -45,6 +45,10 @@ class Team:
     profile: Profile = PROMPTED
     max_steps: int = MAX_STEPS  # Of a plan, where the limits do not say
     worker_profile: WorkerProfile = WorkerProfile()
+    # The steps of a usual plan of this user, for estimates; None where nobody knows
+    usual_steps: Callable[[], int | None] = lambda: None
+    # What plans of the planner of this name were measured to gain; empty where nothing was
+    describe_gain: Callable[[str], str] = lambda _: ""
     mode: Mode = "auto"
     # Where no worker can do a step, the planner is asked once for the rest of the plan
     revises: bool = False

@@ -34,7 +34,7 @@ from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import PROFILES, WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.evals.cases import Case, hash_cases, score_answer
-from conductor_cli.evals.cost import CostEstimate, chain_estimates, scale_ranges
+from conductor_cli.evals.cost import USUAL_STEPS, CostEstimate, chain_estimates, scale_estimates
 from conductor_cli.evals.score import Score
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.base import Model
@@ -474,20 +474,20 @@ def estimate_training(
     numbers = range(begin * curriculum.prompts, curriculum.steps * curriculum.prompts)
     tasks = [curriculum.exercise(number) for number in numbers[:SAMPLE_TASKS]]
     steps = curriculum.recipe.max_plan_steps
+    lengths = (1, min(steps, USUAL_STEPS), steps)
     profile = WorkerProfile()
-    ranges = []
-    for task in tasks:
-        ranges.append(
-            chain_estimates(Question(text=task.question), task.workers, steps, pool, profile)
-        )
+    ranges = [
+        chain_estimates(Question(text=task.question), task.workers, lengths, pool, profile)
+        for task in tasks
+    ]
     recipe = curriculum.recipe
     planned = len(numbers) * curriculum.group * recipe.draws
     validated = validations * recipe.draws
     runs = planned + validated
-    low = scale_ranges(ranges, runs)[0]
-    high = scale_ranges(ranges, recipe.tries * planned + validated)[1]
+    once = scale_estimates(ranges, runs)
+    high = scale_estimates(ranges, recipe.tries * planned + validated).high
     unknown = tuple(worker.name for worker in pool if worker.price is None)
-    return CostEstimate(runs=runs, low=low, high=high, unknown=unknown)
+    return CostEstimate(runs=runs, low=once.low, usual=once.usual, high=high, unknown=unknown)
 
 
 def _random(*names: object) -> Random:

@@ -38,6 +38,7 @@ class PlanOffer:
     recipients: Mapping[str, str]  # Who reads what a worker is sent, by its name
     done: frozenset[int] = frozenset()  # Steps that an earlier run has finished, which cost nothing
     has_files: bool = False
+    gain: str = ""  # What plans of this planner were measured to gain; empty where nothing was
     remarks: tuple[str, ...] = ()  # Where the plan is not simply what the planner wrote
 
 
@@ -63,6 +64,7 @@ def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
     alone = _describe_single_call(offer, open_steps)
     if alone and not offer.done:
         lines += _wrapped(alone, screen.width, "plain", screen)
+        lines += _wrapped(_describe_gain(offer.gain), screen.width, "plain", screen)
     lines += _wrapped(_describe_limits(offer.limits), screen.width, "plain", screen)
     return lines
 
@@ -158,6 +160,15 @@ def _describe_single_call(offer: PlanOffer, planned: PlanEstimate) -> str:
     if more_cost < 0:
         return f"{text}; the plan adds {more_calls} and costs {format_money(-more_cost)} less"
     return f"{text}; the plan adds {more_calls} and {format_money(more_cost)}"
+
+
+def _describe_gain(gain: str) -> str:
+    """Return what a plan is expected to add to the quality of the answer."""
+    if gain:
+        return f"quality: plans were measured at {gain}"
+    return (
+        "quality: whether such plans answer better was not measured; to measure it: conductor try"
+    )
 
 
 def _describe_limits(limits: Limits) -> str:

@@ -24,6 +24,7 @@ from conductor_cli.core.plan import GIVEN, SELF, KeepAnswer
 from conductor_cli.core.question import File
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import (
+    PLAN_FILE,
     StepRecord,
     ToolRecord,
     Trace,
@@ -436,7 +437,7 @@ def describe_planning(trace: Trace) -> str:
     """`qwen2.5-7b plans, auto`: the planning model and the mode."""
     if trace.is_unplanned:
         return "one call, without a plan"
-    if trace.conductor in ("", "plan file"):
+    if trace.conductor in ("", PLAN_FILE):
         return f"the plan is given, {trace.mode}"
     return f"{without_file_hash(one_line(trace.conductor))}{also_worker(trace)} plans, {trace.mode}"
 
