@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -127,14 +128,14 @@ def test_a_plan_in_the_background_waits_and_is_approved_from_elsewhere(stage: St
     until(lambda: state_of(stage, run)["waits"] == "approval of the plan")
     assert stage.asked("alpha") == []
     with terminal(stage, "trace", "attach", run, size=(80, 50), command=COMMAND) as shown:
-        shown.until("l: leave it to somebody else")
+        shown.until("l: leave it for now")
         assert "estimate: 3 calls" in shown.screen
         shown.program.send("l")
         shown.until("goes on waiting")
         shown.program.sendintr()
         assert shown.end() == 0
     with terminal(stage, "trace", "attach", run, size=(80, 50)) as shown:
-        shown.until("l: leave it to somebody else")
+        shown.until("l: leave it for now")
         shown.program.send("\r")
         assert shown.end() == 0
         assert "alpha answers" in shown.scrolled
@@ -157,6 +158,53 @@ def test_a_plan_that_is_asked_about_on_a_terminal_may_be_decided_elsewhere(stage
         assert "This was decided elsewhere." in shown.screen
         assert "the plan was dropped" in shown.screen
     assert stage.asked("alpha") == []
+
+
+def test_a_plan_in_the_background_is_edited_and_planned_again_from_elsewhere(
+    stage: Stage, tmp_path: Path
+) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nsed -i 's/alpha/'$(cat \"$0.worker\")'/' \"$1\"\n")
+    editor.chmod(0o755)
+    worker = tmp_path / "editor.worker"
+    worker.write_text("nobody")
+    stage.configure()
+    stage.plan = "alpha | - | Answer it."
+    run = begin(stage, "--approve", "How many?")
+    until(lambda: state_of(stage, run)["waits"] == "approval of the plan")
+    attach = ("trace", "attach", run)
+    with terminal(stage, *attach, size=(100, 60), command=COMMAND, EDITOR=str(editor)) as shown:
+        shown.until("l: leave it for now")
+        shown.program.send("e")
+        shown.until("names a worker that is not in the pool: 'nobody'")
+        worker.write_text("beta")
+        shown.program.send("p")
+        shown.until("What should be different?")
+        shown.program.send("Shorter, please.\r")
+        until(lambda: len(stage.asked("planner")) == 2)
+        shown.until(lambda screen: screen.count("estimate: 1 call") == 2)
+        shown.program.send("e")
+        shown.until(lambda screen: screen.count("estimate: 1 call") == 3)
+        shown.program.send("\r")
+        assert shown.end() == 0
+        assert "beta answers" in shown.scrolled
+    assert "Shorter, please." in stage.asked("planner")[1].json["messages"][-1]["content"]
+    assert stage.asked("alpha") == []
+
+
+def test_what_a_run_cannot_do_with_its_plan_it_says_and_waits(stage: Stage) -> None:
+    stage.configure()
+    stage.plan = "alpha | - | Answer it."
+    run = begin(stage, "--approve", "How many?")
+    until(lambda: state_of(stage, run)["waits"] == "approval of the plan")
+    trace = stage.traces / f"{run}.jsonl"
+    lines = map(json.loads, trace.read_text().splitlines())
+    (offered_at,) = [line["at"] for line in lines if line["kind"] == "plan_offered"]
+    directory = stage.home / "state/conductor-llm/messages"
+    send_message(directory, run, RunMessage("edit", offered_at, "{}"))
+    refusal = "an edited plan was not taken: plan.json is not a plan"
+    until(lambda: refusal in trace.read_text())
+    assert state_of(stage, run)["waits"] == "approval of the plan"
 
 
 def test_ctrl_c_leaves_the_run_that_is_watched_alone(stage: Stage) -> None:

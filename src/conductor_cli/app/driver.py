@@ -28,6 +28,7 @@ from conductor_cli.core.errors import ConductorError, ConfigError, Failure, Fail
 from conductor_cli.core.events import Event, InputAsked, PlanOffered, ToolOffered, innermost_event
 from conductor_cli.core.input_requests import InputReply
 from conductor_cli.core.plan import Decision
+from conductor_cli.core.plan_file import parse_plan_file
 from conductor_cli.core.trace import Offer, Trace, apply_event
 from conductor_cli.run import Orchestra, Run, RunSpec, start_run
 from conductor_cli.run.orchestra import ToolVerdict
@@ -56,6 +57,9 @@ WAKE_SECONDS: Final = 0.02  # How long a piece of text waits for others before a
 PLAN_DROPPED: Final = "the plan was dropped"
 TOOL_VERDICTS: Final[Mapping[str, ToolVerdict]] = {"once": "once", "always": "always", "no": "no"}
 """What the user says of a call, by the act of a message."""
+EDITED_TOO_LATE: Final = Failure(
+    kind="usage", message="an earlier run has finished steps of the plan"
+)
 CANCELLED_ELSEWHERE: Final = "cancelled from outside"
 LISTEN_SECONDS: Final = 0.2  # Between two looks at the messages of other processes
 
@@ -490,9 +494,33 @@ class _ViewThread:
             failure = Failure(kind="cancelled", message=PLAN_DROPPED, reason="output_closed")
             self.run.stop("cancelled", failure=failure)
         else:
-            return
+            decision = self._decision_of(message)
+            if decision is None:
+                return
+            self.run.decide(decision)
         self._decided.append(offer)
         dismiss(offer)
+
+    def _decision_of(self, message: RunMessage) -> Decision | None:
+        """Return what a message with a text decides about the plan; None where that cannot be done.
+
+        The run says why it cannot, so whoever sent the message sees it there.
+        """
+        run = self.run
+        if message.act == "replan" and message.text.strip():
+            if run.may_replan:
+                return Decision(feedback=message.text.strip())
+            run.tell("this plan cannot be planned again: its planner reads nothing but questions")
+        if message.act == "edit":
+            try:
+                plan = parse_plan_file(message.text, "plan.json", run.team.pool.names).plan
+                failure = run.problem_with(plan) if run.may_edit_plan else EDITED_TOO_LATE
+            except ConductorError as error:
+                failure = Failure(kind="usage", message=error.message)
+            if failure is None:
+                return Decision(edited=plan)
+            run.tell(f"an edited plan was not taken: {failure.message}")
+        return None
 
     async def close(self) -> None:
         """Wait until everything is shown. Raises what the view raised."""

@@ -24,7 +24,13 @@ from conductor_cli.cli.browser import open_browser
 from conductor_cli.cli.keypress import Keyboard, NoAnswer, Nudged, has_terminal
 from conductor_cli.cli.output import print_error, print_json, print_line
 from conductor_cli.core.chat import ToolCall
-from conductor_cli.core.errors import ConductorError, ConfigError, UsageError, describe_system_error
+from conductor_cli.core.errors import (
+    ConductorError,
+    ConfigError,
+    Failure,
+    UsageError,
+    describe_system_error,
+)
 from conductor_cli.core.events import InputAsked, PlanOffered, ToolOffered
 from conductor_cli.core.input_requests import (
     FieldValue,
@@ -33,15 +39,16 @@ from conductor_cli.core.input_requests import (
     WrongValue,
     read_value,
 )
-from conductor_cli.core.plan import Decision, Plan
+from conductor_cli.core.plan import SELF, Decision, Plan, PlanRules, check_plan
 from conductor_cli.core.plan_file import format_plan_file, parse_plan_file
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.question import Question, shorten
 from conductor_cli.core.terminal_text import one_line, reveal, sanitize
-from conductor_cli.core.trace import Offer
+from conductor_cli.core.trace import PLAN_FILE, Offer, Trace
 from conductor_cli.run import Run
 from conductor_cli.run.orchestra import ToolVerdict
 from conductor_cli.state.interfaces import Traces
+from conductor_cli.state.run_messages import MAX_TEXT_CHARACTERS, RunMessage
 from conductor_cli.views.base import Stderr, Stdout
 from conductor_cli.views.output_formats import ColorName, OutputContext
 from conductor_cli.views.plan_text import (
@@ -104,7 +111,7 @@ def print_stored_flow(
 
 MAX_ARGUMENT_CHARACTERS: Final = 1500  # Of the value of an argument that are shown
 CHOICES: Final = "y: call it once, a: allow this tool for the whole run, n: refuse"
-LEAVE: Final = "l: leave it to somebody else"
+LEAVE: Final = "l: leave it for now"
 _VERDICTS: Final[dict[str, ToolVerdict]] = {
     "y": "once",
     "a": "always",
@@ -202,23 +209,70 @@ class Approver:
                 verdict = _VERDICTS.get(key)
         return verdict
 
-    def ask_about_plan(self, offered: PlanOffered, plan: PlanOffer) -> bool | None:
-        """Return whether the plan of another process is to be run; None without an answer.
+    def ask_about_plan(
+        self, offered: PlanOffered, plan: PlanOffer, trace: Trace
+    ) -> RunMessage | None:
+        """Return what is to be said to another process about its plan; None without an answer.
 
-        Raises `DecidedElsewhere`.
+        `trace` is that of its run. Raises `DecidedElsewhere`.
         """
         self._offer = offered
+        may_change = not trace.done()
+        may_replan = may_change and trace.planner != PLAN_FILE
+        choices = ", ".join(
+            (*_plan_choices(edit=may_change, replan=may_replan), "d: drop it", LEAVE)
+        )
         self._printer.print([BLANK, *plan_lines(plan, self._printer.screen), BLANK])
         with suppress(NoAnswer):
             while True:
-                key = self._key(f"Enter: run it, d: drop it, {LEAVE}")
+                key = self._key(choices)
                 if key in "ry\r\n":
-                    return True
+                    return RunMessage("approve", offered.at)
                 if key in "dnq":
-                    return False
+                    return RunMessage("drop", offered.at)
                 if key == "l":
                     return None
+                if key == "e" and may_change:
+                    text = self._edit_stored(trace)
+                    if text:
+                        return RunMessage("edit", offered.at, text)
+                if key == "p" and may_replan:
+                    feedback = self._ask_for_feedback()
+                    if feedback:
+                        return RunMessage("replan", offered.at, feedback)
         return None
+
+    def _ask_for_feedback(self) -> str:
+        """Return in a line what another plan should do otherwise; empty for nothing."""
+        self._print_question("What should be different? One line; an empty one goes back.")
+        return self._keyboard.line().strip()[:MAX_TEXT_CHARACTERS]
+
+    def _edit_stored(self, trace: Trace) -> str:
+        """Have the plan of another process edited; return its text, empty where it is as before.
+
+        That process knows the rules of its run, and says why a plan cannot be run.
+        """
+        assert isinstance(trace.plan, Plan)
+
+        def check(plan: Plan) -> Failure | None:
+            rules = PlanRules(workers=(*trace.pool.names, SELF), steps=len(plan.steps))
+            try:
+                check_plan(plan, rules)
+            except ConductorError as error:
+                return error.failure
+            return None
+
+        edited = self._edit_plan(
+            trace.question.text, trace.plan, trace.limits, trace.pool.names, check
+        )
+        if edited is None:
+            return ""
+        text = format_plan_file(Question(text=""), edited, trace.limits, trace.pool.names)
+        if len(text) > MAX_TEXT_CHARACTERS:
+            message = f"the plan has {len(text):,} characters; {MAX_TEXT_CHARACTERS:,} can be sent"
+            print_error(UsageError(message, hint="shorten its subtasks"))
+            return ""
+        return text
 
     def give_input(self, asked: InputAsked) -> InputReply:
         """Return what the person answers to a server of tools. Without an answer it is told so.
@@ -317,25 +371,16 @@ class Approver:
                 [BLANK, *plan_lines(describe_offer(run), self._printer.screen), BLANK]
             )
             while True:
-                choices = ["Enter: run it"]
-                if run.may_edit_plan:
-                    choices.append("e: edit it")
-                if run.may_replan:
-                    choices.append("p: plan again")
-                choices += ["f: who reads what", "d: drop it"]
-                key = self._key(", ".join(choices))
+                changes = _plan_choices(edit=run.may_edit_plan, replan=run.may_replan)
+                key = self._key(", ".join((*changes, "f: who reads what", "d: drop it")))
                 if key in "dnq":
                     return None
                 if key in "ry\r\n":  # many people type y at any question
                     return Decision()
                 if key == "e" and run.may_edit_plan and (decision := self._edit(run)) is not None:
                     return decision
-                if key == "p" and run.may_replan:
-                    self._print_question(
-                        "What should be different? One line; an empty one goes back."
-                    )
-                    if feedback := self._keyboard.line().strip():
-                        return Decision(feedback=feedback)
+                if key == "p" and run.may_replan and (feedback := self._ask_for_feedback()):
+                    return Decision(feedback=feedback)
                 if key == "f":
                     self._printer.print(
                         [BLANK, *planned_flow_lines(run, self._printer.screen), BLANK]
@@ -350,12 +395,27 @@ class Approver:
         None where nothing was changed, or where the new plan cannot be run.
         """
         assert isinstance(run.trace.plan, Plan)
-        workers = run.team.pool.names
-        # A plan file without the attachments and the history of the question.
-        given = (
-            format_plan_file(Question(text=run.question.text), run.trace.plan, run.limits, workers)
-            + "\n"
+        edited = self._edit_plan(
+            run.question.text, run.trace.plan, run.limits, run.team.pool.names, run.problem_with
         )
+        if edited is None:
+            return None
+        return Decision(edited=edited)
+
+    def _edit_plan(
+        self,
+        question: str,
+        plan: Plan,
+        limits: Limits,
+        workers: Sequence[str],
+        check: Callable[[Plan], Failure | None],
+    ) -> Plan | None:
+        """Return a plan as the person edits it.
+
+        None where nothing was changed, or where `check` says why the new plan cannot be run.
+        """
+        # A plan file without the attachments and the history of the question.
+        given = format_plan_file(Question(text=question), plan, limits, workers) + "\n"
         try:
             text = edit_text(
                 self._draft or given, self._keyboard.file, lambda: self._keyboard.woken
@@ -372,14 +432,24 @@ class Approver:
                     "the limits"
                 )
                 raise UsageError(message, hint=hint)
-            if failure := run.problem_with(edited.plan):
+            if failure := check(edited.plan):
                 raise UsageError(f"{FILE_NAME}: {failure.message}", hint=failure.hint)
         except ConductorError as error:
             print_error(error)
             return None
-        if edited.plan.steps != run.trace.plan.steps:
-            return Decision(edited=edited.plan)
-        return None
+        if edited.plan.steps == plan.steps:
+            return None
+        return edited.plan
+
+
+def _plan_choices(*, edit: bool, replan: bool) -> list[str]:
+    """Return what may be done with a plan on offer beside dropping it."""
+    choices = ["Enter: run it"]
+    if edit:
+        choices.append("e: edit it")
+    if replan:
+        choices.append("p: plan again")
+    return choices
 
 
 def argument_lines(call: ToolCall) -> list[str]:

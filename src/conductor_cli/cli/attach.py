@@ -28,7 +28,7 @@ from conductor_cli.core.events import Event, InputAsked, PlanOffered, ToolOffere
 from conductor_cli.core.formatting import format_cost, format_count, format_duration
 from conductor_cli.core.trace import Offer, Trace, apply_event
 from conductor_cli.state.interfaces import TraceReader, Traces
-from conductor_cli.state.run_messages import Act, RunMessage, is_listening, send_message
+from conductor_cli.state.run_messages import RunMessage, is_listening, send_message
 from conductor_cli.views.base import RunView
 from conductor_cli.views.output_formats import (
     OutputContext,
@@ -182,6 +182,8 @@ class _Visit:
         self._has_left = threading.Event()
         self._directory = app_paths(os.environ).messages
         self._asked: Offer | None = None  # About what the person was asked last
+        self._sent: RunMessage | None = None  # What they decided about it
+        self._notices = 0  # Those that the run had told by then
 
     def follow(self) -> int:
         """Show the run until it ends or the person leaves; return the exit code."""
@@ -196,11 +198,18 @@ class _Visit:
                 if not may_go_on:
                     return self._followed.exit_code
                 offer = self._followed.trace.waits_for
-                if offer is not None and offer != self._asked and self._followed.is_up_to_date:
-                    self._asked = offer
-                    self._ask_about(offer)
+                if offer is not None and self._followed.is_up_to_date:
+                    self._ask_once(offer)
                 self._has_left.wait(POLL_SECONDS)
         return 0
+
+    def _ask_once(self, offer: Offer) -> None:
+        """Ask about an offer, and again where the run cannot do what was decided."""
+        if offer == self._asked and not self._is_refused(offer):
+            return
+        self._asked = offer
+        self._sent = None
+        self._ask_about(offer)
 
     def close(self) -> None:
         self._attention.close()
@@ -234,27 +243,32 @@ class _Visit:
                 target=self._watch, args=(offer, person, is_over), daemon=True
             )
             watching.start()
-            act: Act | None = None
+            message: RunMessage | None = None
             with suppress(DecidedElsewhere):
-                act = self._decide(offer, person)
+                message = self._decide(offer, person)
             is_over.set()
             watching.join()
-        if act is not None:
-            send_message(self._directory, run, RunMessage(act, offer.at))
+        if message is not None:
+            send_message(self._directory, run, message)
+            self._sent = message
+            self._notices = len(self._followed.trace.notices)
         elif not self._has_left.is_set() and self._followed.trace.waits_for == offer:
             print_notice(f"run {run} goes on waiting; to answer it: conductor trace attach {run}")
 
-    def _decide(self, offer: PlanOffered | ToolOffered, person: Approver) -> Act | None:
+    def _decide(self, offer: PlanOffered | ToolOffered, person: Approver) -> RunMessage | None:
         """Return what the person decides; None where they leave it to somebody else."""
-        if isinstance(offer, ToolOffered):
-            return person.ask_about_tool(offer, may_leave=True)
-        plan = traces.describe_stored_offer(self._followed.trace)
-        is_wanted = person.ask_about_plan(offer, plan)
-        if is_wanted is None:
+        if isinstance(offer, PlanOffered):
+            trace = self._followed.trace
+            return person.ask_about_plan(offer, traces.describe_stored_offer(trace), trace)
+        verdict = person.ask_about_tool(offer, may_leave=True)
+        if verdict is None:
             return None
-        if is_wanted:
-            return "approve"
-        return "drop"
+        return RunMessage(verdict, offer.at)
+
+    def _is_refused(self, offer: Offer) -> bool:
+        """Return whether the run has said why it does not do what the person decided last."""
+        is_about_it = self._sent is not None and self._sent.is_about(offer.at)
+        return is_about_it and len(self._followed.trace.notices) > self._notices
 
     def _watch(self, offer: Offer, person: Approver, is_over: threading.Event) -> None:
         """End the question once the person leaves, or the run does not wait any more."""

@@ -12,23 +12,33 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from conductor_cli.state.stored_run import SUFFIX
 from conductor_cli.system.disk import make_private_directory
 
 Act = Literal["cancel", "approve", "drop", "once", "always", "no"]
-"""What is said: `approve` and `drop` answer the offer of a plan, the last three that of a call."""
+"""What is said in a word: `approve` and `drop` answer the offer of a plan, the last three that of a
+call.
+"""
 
-MAX_READ_BYTES: Final = 64_000  # Of messages that are read at once; one has less than 100
+TextAct = Literal["edit", "replan"]
+"""What is said with a text: another plan as a plan file, or what the planner shall do otherwise."""
+
+MAX_TEXT_CHARACTERS: Final = 100_000  # Of a message; a plan of five long steps has fewer
+MAX_READ_BYTES: Final = 2_000_000  # Of messages that are read at once; one has fewer
 _CLOCK_GRAIN: Final = 0.001  # Seconds by which a time may differ that a trace has rounded
 
 
 class RunMessage(NamedTuple):
-    """What somebody says to a run. `offered_at` is when that was offered which is decided about."""
+    """What somebody says to a run. `offered_at` is when that was offered which is decided about.
 
-    act: Act
+    `text` belongs to a `TextAct`.
+    """
+
+    act: Act | TextAct
     offered_at: float = 0.0
+    text: str = ""
 
     def is_about(self, offered_at: float) -> bool:
         return abs(self.offered_at - offered_at) < _CLOCK_GRAIN
@@ -77,11 +87,13 @@ def _parse_message(line: bytes) -> RunMessage | None:
         fields = json.loads(line)
         act = fields["act"]
         offered_at = float(fields.get("offered_at", 0.0))
+        text = str(fields.get("text", ""))
     except (ValueError, TypeError, KeyError, RecursionError, AttributeError):
         return None
-    if act not in get_args(Act):
+    is_known = act in get_args(Act) or act in get_args(TextAct)
+    if not is_known or len(text) > MAX_TEXT_CHARACTERS:
         return None
-    return RunMessage(act, offered_at)
+    return RunMessage(act, offered_at, text)
 
 
 def is_listening(directory: Path, run: str) -> bool:
@@ -91,7 +103,10 @@ def is_listening(directory: Path, run: str) -> bool:
 
 def send_message(directory: Path, run: str, message: RunMessage) -> bool:
     """Say something to a run; returns whether there is one that listens."""
-    line = json.dumps({"act": message.act, "offered_at": message.offered_at}) + "\n"
+    fields: dict[str, Any] = {"act": message.act, "offered_at": message.offered_at}
+    if message.text:
+        fields["text"] = message.text
+    line = json.dumps(fields) + "\n"
     return _open_inbox(directory, run, line.encode())
 
 
