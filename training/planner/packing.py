@@ -87,16 +87,54 @@ def pack(tokenizer: Any, lessons: Sequence[Lesson], *, longest: int) -> Row:
         targets += plan
         weights += token_weights(lesson.text, written["offset_mapping"])
         numbers += [number] * len(plan)
-    owners = torch.tensor(owner)
-    same = (owners[:, None] == owners[None, :]) | (owners[None, :] == -1)
-    visible = same & torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril()
     return Row(
         tokens=torch.tensor(tokens),
         positions=torch.tensor(positions),
-        visible=visible,
+        visible=_visible(owner),
         at=torch.tensor(at),
         targets=torch.tensor(targets),
         weights=torch.tensor(weights),
+        lessons=torch.tensor(numbers),
+    )
+
+
+def _visible(owner: Sequence[int]) -> Any:
+    """Who sees whom: what comes before it, if it is shared (-1) or of the same owner."""
+    owners = torch.tensor(owner)
+    same = (owners[:, None] == owners[None, :]) | (owners[None, :] == -1)
+    return same & torch.ones(len(owner), len(owner), dtype=torch.bool).tril()
+
+
+def pack_replies(
+    prompt: Sequence[int], replies: Sequence[Sequence[int]], weights: Sequence[float]
+) -> Row:
+    """The row of the tokens of some replies to one prompt, which is read once.
+
+    Each reply has a weight, which is that of all of its tokens.
+    """
+    tokens = list(prompt)
+    positions = list(range(len(prompt)))
+    owner = [-1] * len(prompt)
+    at = list[int]()
+    targets = list[int]()
+    token_weights = list[float]()
+    numbers = list[int]()
+    for number, (reply, weight) in enumerate(zip(replies, weights, strict=True)):
+        start = len(tokens)
+        tokens += reply[:-1]
+        positions += range(len(prompt), len(prompt) + len(reply) - 1)
+        owner += [number] * (len(reply) - 1)
+        at += [len(prompt) - 1, *range(start, len(tokens))]
+        targets += reply
+        token_weights += [weight] * len(reply)
+        numbers += [number] * len(reply)
+    return Row(
+        tokens=torch.tensor(tokens),
+        positions=torch.tensor(positions),
+        visible=_visible(owner),
+        at=torch.tensor(at),
+        targets=torch.tensor(targets),
+        weights=torch.tensor(token_weights),
         lessons=torch.tensor(numbers),
     )
 
@@ -131,6 +169,11 @@ def token_weights(text: str, offsets: Sequence[tuple[int, int]]) -> list[float]:
 
 def plan_logits(model: Any, row: Row, head: Any) -> Any:
     """The logits by the output matrix `head` that predict the tokens of the plans of a row."""
+    return plan_states(model, row) @ head.T
+
+
+def plan_states(model: Any, row: Row) -> Any:
+    """The last hidden states that predict the tokens of the plans of a row (tokens x width)."""
     dtype = next(model.parameters()).dtype
     mask = torch.zeros(row.visible.shape, dtype=dtype).masked_fill(
         ~row.visible, torch.finfo(dtype).min
@@ -141,4 +184,4 @@ def plan_logits(model: Any, row: Row, head: Any) -> Any:
         attention_mask=mask[None, None],
         use_cache=False,
     ).last_hidden_state[0]
-    return states[row.at] @ head.T
+    return states[row.at]

@@ -185,7 +185,9 @@ def measure(model: Any, head: Head, tokenizer: Any) -> dict[str, float]:
 class Training:
     """A training as it is.
 
-    `mean` is the moving average of the adapter's weights, by their names.
+    `mean` is the moving average of the adapter's weights, by their names. `used` are seconds of the
+    processor, and `lessons` counts the plans that were learned: only a training by rewards keeps
+    these two.
     """
 
     base: BaseModel
@@ -193,6 +195,8 @@ class Training:
     optimizer: Any
     mean: dict[str, Any]
     step: int = 0
+    used: float = 0.0
+    lessons: int = 0
 
     def store(self, path: Path) -> None:
         """Write the state, whole or not at all."""
@@ -200,9 +204,12 @@ class Training:
             "model": trained(self.model),
             "optimizer": self.optimizer.state_dict(),
             "mean": self.mean,
+            "step": self.step,
+            "used": self.used,
+            "lessons": self.lessons,
         }
         with temporary_path(path) as new:
-            torch.save({**state, "step": self.step}, new)
+            torch.save(state, new)
             new.replace(path)
 
     def resume(self, path: Path) -> None:
@@ -211,6 +218,9 @@ class Training:
         self.optimizer.load_state_dict(state["optimizer"])
         self.mean = state["mean"]
         self.step = state["step"]
+        # A state of earlier days has neither.
+        self.used = state.get("used", 0.0)
+        self.lessons = state.get("lessons", 0)
 
     def count(self) -> None:
         """Take the weights after one more step into the mean."""
@@ -231,9 +241,13 @@ class Training:
     def export(self, out: Path) -> Path:
         """Write the mean as PEFT has it, and as llama.cpp reads it; the path of the latter."""
         with self.averaged():
-            self.model.save_pretrained(
-                out / "adapter", safe_serialization=True, save_embedding_layers=False
-            )
+            return self.write_weights(out)
+
+    def write_weights(self, out: Path) -> Path:
+        """Write the weights as they are now, in the same two forms; the path of the latter."""
+        self.model.save_pretrained(
+            out / "adapter", safe_serialization=True, save_embedding_layers=False
+        )
         path = out / "adapter.gguf"
         base = self.base
         convert_adapter(
