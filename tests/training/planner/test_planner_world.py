@@ -77,6 +77,11 @@ def test_the_table_can_be_read_and_not_changed(tables: dict[str, Path]) -> None:
     assert worker("Who lives there?", {}) == "error: there is no SELECT"
 
 
+def test_a_query_that_wants_a_gigabyte_of_memory_is_refused(tables: dict[str, Path]) -> None:
+    worker = open_programs(tables)["db"]
+    assert worker("SELECT length(zeroblob(900000000))", {}) == "error: string or blob too big"
+
+
 def test_compositions_have_two_to_five_steps_and_some_are_held_out(tables: dict[str, Path]) -> None:
     countries, cities = subjects(tables["new"])
     drawn = [compose(Random(number), countries, cities) for number in range(300)]

@@ -27,6 +27,7 @@ Program = Callable[[str, Seen], str]
 
 SECONDS: Final = 10.0  # The longest that a program may run
 ANSWER_CHARS: Final = 2000
+SQL_VALUE_BYTES: Final = 1_000_000  # The longest value or text of a query
 SQL_STEPS: Final = 5_000_000  # Instructions of SQLite's machine after which a query is given up
 
 # The only directory of the sandbox that can be written, empty at first
@@ -205,6 +206,7 @@ def sqlite_worker(file: Path) -> Program:
         # The text comes from a model: it may read the tables, and nothing else.
         database.set_authorizer(_only_reading)
         database.set_progress_handler(lambda: 1, SQL_STEPS)
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, SQL_VALUE_BYTES)
         try:
             rows = database.execute(_NAME.sub(r":a\1", query), values).fetchmany(20)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
