@@ -24,8 +24,13 @@ from safetensors.numpy import save_file
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.bindings import load_bindings
 from conductor_cli.models.llama.gguf import check_model_file
-from conductor_cli.models.llama.lora import check_adapter, convert_adapter
-from tests.tiny_gguf import finish
+from conductor_cli.models.llama.lora import (
+    check_adapter,
+    convert_adapter,
+    pack_adapter,
+    unpack_adapter,
+)
+from tests.tiny_gguf import finish, lora, make
 
 np = pytest.importorskip("numpy")
 gguf = pytest.importorskip("gguf")
@@ -346,3 +351,41 @@ def test_a_base_of_another_architecture_or_without_a_layer_count_is_refused(
     path = place / "base.gguf"
     path.write_bytes(path.read_bytes().replace(word, other))
     refused(place / "lora", path, problem)
+
+
+def test_a_packed_adapter_is_small_and_unpacks_to_nearly_the_same_numbers(tmp_path: Path) -> None:
+    adapter = lora(tmp_path / "whole.gguf", rank=16)
+    pack_adapter(adapter, tmp_path / "packed.gguf")
+    unpack_adapter(tmp_path / "packed.gguf", tmp_path / "unpacked.gguf")
+    for before, after in zip(
+        gguf.GGUFReader(adapter).tensors,
+        gguf.GGUFReader(tmp_path / "unpacked.gguf").tensors,
+        strict=True,
+    ):
+        assert before.name == after.name
+        assert before.data.shape == after.data.shape
+        largest = float(np.abs(before.data).max())
+        assert float(np.abs(before.data - after.data).max()) <= largest / 127
+    sizes = {
+        name: sum(int(tensor.n_bytes) for tensor in gguf.GGUFReader(tmp_path / name).tensors)
+        for name in ("packed.gguf", "unpacked.gguf")
+    }
+    assert sizes["packed.gguf"] * 32 == sizes["unpacked.gguf"] * 17
+    base = make(tmp_path / "base.gguf")
+    check_adapter(tmp_path / "unpacked.gguf", check_model_file(base), base)
+    with pytest.raises(ModelError, match="is not a LoRA adapter"):
+        check_adapter(tmp_path / "packed.gguf", check_model_file(base), base)
+
+
+def test_packing_again_what_was_unpacked_changes_nothing(tmp_path: Path) -> None:
+    pack_adapter(lora(tmp_path / "whole.gguf", rank=16), tmp_path / "a.gguf")
+    unpack_adapter(tmp_path / "a.gguf", tmp_path / "b.gguf")
+    unpack_adapter(tmp_path / "b.gguf", tmp_path / "c.gguf")
+    assert (tmp_path / "b.gguf").read_bytes() == (tmp_path / "c.gguf").read_bytes()
+
+
+def test_an_adapter_whose_rows_are_no_blocks_is_not_packed(tmp_path: Path) -> None:
+    adapter = lora(tmp_path / "odd.gguf", width=40)
+    with pytest.raises(ModelError, match="cannot be packed"):
+        pack_adapter(adapter, tmp_path / "packed.gguf")
+    assert not (tmp_path / "packed.gguf").exists()

@@ -1,4 +1,4 @@
-"""LoRA adapters: those of a training as GGUF files, and the checks before llama.cpp sees one.
+"""LoRA adapters: those of a training as GGUF files, packed ones, and checks before llama.cpp.
 
 PEFT writes `adapter_config.json` beside `adapter_model.safetensors`. Whether an adapter fits its
 base model is checked before llama.cpp loads it, which aborts the process on some that it does not
@@ -10,12 +10,22 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from gguf import MODEL_ARCH, GGUFWriter, Keys, get_tensor_name_map
+from gguf import (
+    MODEL_ARCH,
+    GGMLQuantizationType,
+    GGUFReader,
+    GGUFWriter,
+    Keys,
+    dequantize,
+    get_tensor_name_map,
+    quantize,
+)
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
@@ -133,6 +143,72 @@ def write_gguf(path: Path, writer: GGUFWriter) -> None:
         problem = f"{path} cannot be written: {error.strerror or 'the disk is full'}"
         hint = "check the directory, its permissions, and the free space of its disk"
         raise ModelError("file", problem, hint=hint) from error
+
+
+PACKED: Final = "packed lora"
+"""The type of a packed adapter: 8 bits a number, with the second matrix of each pair transposed.
+
+The rows of a second matrix are as short as the rank, and a block of 8-bit numbers has 32 of one
+row. llama.cpp does not read such a file; `unpack_adapter` makes one that it does.
+"""
+
+
+def pack_adapter(source: Path, out: Path) -> None:
+    """Write the adapter `source` to `out` in about half its bytes, each number rounded to 8 bits.
+
+    Raises `ModelError` of kind `file`.
+    """
+    writer = _writer_like(source, PACKED)
+    for name, matrix in _adapter_matrices(source):
+        rows = matrix
+        if name.endswith(SECOND_SUFFIX):
+            rows = np.ascontiguousarray(matrix.T)
+        if rows.shape[1] % 32:
+            problem = f"{source} cannot be packed: {name} has rows of {rows.shape[1]} numbers"
+            raise ModelError("file", problem, hint="rows must have a multiple of 32 numbers")
+        kind = GGMLQuantizationType.Q8_0
+        writer.add_tensor(name, quantize(rows, kind), raw_dtype=kind)
+    write_gguf(out, writer)
+
+
+def unpack_adapter(source: Path, out: Path) -> None:
+    """Write a packed adapter to `out` as llama.cpp reads it, with 16 bits a number.
+
+    An adapter that is not packed is copied. Raises `ModelError` of kind `file`, and `OSError`.
+    """
+    header, _ = read_header_and_tensors(source)
+    if header.values.get("adapter.type") != PACKED:
+        with temporary_path(out) as new:
+            shutil.copyfile(source, new)
+            new.replace(out)
+        return
+    writer = _writer_like(source, "lora")
+    for name, rows in _adapter_matrices(source):
+        matrix = rows
+        if name.endswith(SECOND_SUFFIX):
+            matrix = np.ascontiguousarray(rows.T)
+        writer.add_tensor(name, matrix.astype(np.float16))
+    write_gguf(out, writer)
+
+
+def _writer_like(source: Path, kind: str) -> GGUFWriter:
+    """Return a writer for an adapter of this type, with architecture and alpha of `source`."""
+    header, _ = read_header_and_tensors(source)
+    alpha = header.values.get("adapter.lora.alpha")
+    if not isinstance(alpha, float):
+        raise _damaged_adapter(source, "it has no alpha")
+    writer = GGUFWriter(None, header.architecture)
+    writer.add_type("adapter")
+    writer.add_string(Keys.Adapter.TYPE, kind)
+    writer.add_float32(Keys.Adapter.LORA_ALPHA, alpha)
+    return writer
+
+
+def _adapter_matrices(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the matrices of an adapter by their names, in 32 bits."""
+    for tensor in GGUFReader(path).tensors:
+        matrix = dequantize(tensor.data, tensor.tensor_type)
+        yield tensor.name, np.ascontiguousarray(matrix, dtype=np.float32)
 
 
 FIRST_SUFFIX: Final = ".lora_a"
