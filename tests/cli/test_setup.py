@@ -28,6 +28,7 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.prices import with_prices
+from conductor_cli.models.weights.registry import SHIPPED
 from conductor_cli.system.hardware import Gpu, Memory
 from tests.cli.stage import COMMAND, Stage
 from tests.cli.terminals import start_in_terminal, terminal
@@ -84,6 +85,16 @@ def test_the_model_fits_memory_and_disk(
     assert (entry.name if entry else None) == name
 
 
+@pytest.fixture
+def bare_build(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """A machine whose build has no adapter of a planner, whatever this build has."""
+    registry = stage.home / "bare/registry.toml"
+    registry.parent.mkdir()
+    registry.write_bytes(SHIPPED.read_bytes())
+    monkeypatch.setenv("CONDUCTOR_LLM_REGISTRY", str(registry))
+    return stage
+
+
 @pytest.mark.parametrize(
     ("cores", "gpus", "name", "message"),
     [
@@ -98,8 +109,10 @@ def test_the_model_fits_memory_and_disk(
     ],
 )
 def test_few_cores_get_a_small_planner_with_a_word_on_it(
-    stage: Stage, home: Path, cores: int, gpus: tuple[Gpu, ...], name: str, message: str
+    bare_build: Stage, home: Path, cores: int, gpus: tuple[Gpu, ...], name: str, message: str
 ) -> None:
+    """In a build without the trained planner."""
+    stage = bare_build
     settings = load_settings(stage.environ(), {"planner.model": ""})
     [step] = propose_model(found(home, cores=cores, gpus=gpus), settings)
     assert step.name == name

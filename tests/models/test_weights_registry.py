@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import chain
 from pathlib import Path
@@ -50,7 +51,7 @@ def table(directory: Path, *models: Any, **changes: Any) -> dict[str, str]:
 
 
 def test_every_shipped_model_has_commit_sizes_and_hashes() -> None:
-    entries = load_registry({})
+    entries = [entry for entry in load_registry({}) if not entry.is_packaged]
     parts = list(chain.from_iterable(entry.parts for entry in entries))
     assert all(re.fullmatch(r"[0-9a-f]{40}", entry.revision) for entry in entries)
     assert all(part.size > 0 and part.sha256 for part in parts)
@@ -101,6 +102,25 @@ def test_an_adapter_adds_to_the_memory_of_its_base(tmp_path: Path) -> None:
         table(tmp_path, model(), model(name="l", context_bytes=None, base="a", parts=files))
     )
     assert (lora.base, lora.size, lora.memory) == ("a", 6, base.memory + 6)
+
+
+def test_an_adapter_beside_the_registry_needs_a_right_record(tmp_path: Path) -> None:
+    adapter = model(name="l", context_bytes=None, base="a", parts=[{"file": "p/l.gguf"}])
+    del adapter["repo"], adapter["revision"]
+    environ = table(tmp_path, model(), adapter)
+    assert [entry.name for entry in load_registry(environ)] == ["a"]
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p/l.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ConfigError, match=r"cannot read .*l\.json"):
+        load_registry(environ)
+    record = {"sha256": "1" * 64, "base_sha256": "2" * 64, "examined": "2026-11-29", "figures": {}}
+    for broken in ({"sha256": "1"}, {"figures": {"x": "two\nlines"}}, {"figures": 5}):
+        (tmp_path / "p/l.json").write_text(json.dumps({**record, **broken}))
+        with pytest.raises(ConfigError, match=r"l\.json"):
+            load_registry(environ)
+    (tmp_path / "p/l.json").write_text(json.dumps(record))
+    packaged = load_registry(environ)[1]
+    assert (packaged.is_packaged, packaged.size, packaged.parts[0].sha256) == (True, 4, "1" * 64)
 
 
 def test_parts_must_be_numbered_in_order(tmp_path: Path) -> None:

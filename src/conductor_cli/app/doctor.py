@@ -31,6 +31,7 @@ from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.keys import key_state, open_key_store
 from conductor_cli.app.opening import OpeningRequest, find_lost_calls, open_orchestra
 from conductor_cli.app.planner_resolution import (
+    configured_profile,
     describe_planning_model,
     has_no_model,
     open_model_store,
@@ -66,7 +67,9 @@ from conductor_cli.models.llama.gguf import check_model_file, read_model_info
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.router import SUFFIX, RouterFile, check_encoder, read_planner
 from conductor_cli.models.weights.huggingface import cache_directory
-from conductor_cli.models.weights.registry import file_memory, load_registry
+from conductor_cli.models.weights.packaged_adapter import SOURCE as PACKAGE_SOURCE
+from conductor_cli.models.weights.packaged_adapter import source_of
+from conductor_cli.models.weights.registry import file_memory, listed_model, load_registry
 from conductor_cli.models.weights.verify import describe_hash_source, find_problems
 from conductor_cli.run import RunSpec, start_run
 from conductor_cli.state.key_store import KeyringError, KeyStore, keyring_timeout, probe_keyring
@@ -271,6 +274,7 @@ def planner(settings: Settings) -> Iterator[CheckResult]:
             if manifest:
                 check = describe_hash_source(manifest)
             text = f"{text}, {format_size(read_model_info(path).size)}, SHA-256 {check}"
+            text += _describe_adapter(chosen, settings)
         elif chosen.kind in PRESETS:
             api_key_of(chosen, settings.environ, open_key_store(settings))
     except (ModelError, ConductorUnusable) as error:
@@ -279,6 +283,47 @@ def planner(settings: Settings) -> Iterator[CheckResult]:
         ).strip()
         raise ConductorUnusable(error.message, hint=hint) from None
     yield CheckResult(name="planner", text=text)
+    yield from _check_packaged(settings)
+
+
+def _describe_adapter(chosen: Worker, settings: Settings) -> str:
+    """Return that the planner's adapter fits its base, with the profile; empty without one.
+
+    Raises `ModelError` where it does not fit.
+    """
+    adapter = str(chosen.options.get("adapter") or "")
+    if not adapter:
+        return ""
+    # Slow to import, and few models have an adapter
+    from conductor_cli.models.llama.lora import check_adapter
+
+    base = Path(chosen.model)
+    check_adapter(Path(adapter), check_model_file(base), base)
+    profile = configured_profile(settings).name
+    return f", its adapter fits {base.name}, profile {profile}"
+
+
+def _check_packaged(settings: Settings) -> Iterator[CheckResult]:
+    """Find what keeps a planner of this package from being what was measured; else silent."""
+    manifest = planner_manifest(settings)
+    if manifest is None or not manifest.source.startswith(PACKAGE_SOURCE):
+        return
+    name = f"planner {manifest.name}"
+    profile = configured_profile(settings).name
+    if profile != manifest.profile:
+        text = f"it was trained for the profile {manifest.profile}, and conductor.profile names "
+        text += profile
+        hint = "conductor config set conductor.profile default"
+        yield CheckResult(name=name, state="warning", text=text, hint=hint)
+    model = listed_model(manifest.name, settings.environ)
+    if model is None:
+        text = "this build has no adapter of this name; the stored one goes on planning"
+        hint = f"conductor model rm {manifest.name} removes it"
+        yield CheckResult(name=name, state="warning", text=text, hint=hint)
+    elif model.is_packaged and manifest.source != source_of(model):
+        text = "this build has another adapter of this name than the one that is stored"
+        hint = f"conductor model pull {manifest.name}"
+        yield CheckResult(name=name, state="warning", text=text, hint=hint)
 
 
 def spending(settings: Settings) -> Iterator[CheckResult]:

@@ -27,11 +27,13 @@ from conductor_cli.models.weights.download import (
     Removal,
     find_stopped_pulls,
     plan_removal,
+    pull_model,
     remove_model,
     unfinished_files,
 )
 from conductor_cli.models.weights.hub_model import find_hub_model, parse_reference
 from conductor_cli.models.weights.model_store import MANIFEST, Manifest
+from conductor_cli.models.weights.packaged_adapter import install_packaged, source_of
 from conductor_cli.models.weights.registry import (
     RegistryModel,
     find_registry_model,
@@ -118,6 +120,9 @@ def _registry_row(model: RegistryModel) -> ModelRow:
     state: ModelState = "not installed"
     if partial:
         state = "partial"
+    source = f"hub:{model.repo}@{model.revision}"
+    if model.is_packaged:
+        source = source_of(model)
     return ModelRow(
         name=model.name,
         state=state,
@@ -126,7 +131,7 @@ def _registry_row(model: RegistryModel) -> ModelRow:
         partial=partial,
         licence=model.licence,
         base=model.base,
-        source=f"hub:{model.repo}@{model.revision}",
+        source=source,
         about=model.about,
     )
 
@@ -178,6 +183,28 @@ def model_to_pull(name: str | None, settings: Settings) -> RegistryModel:
     return find_hub_model(*reference, open_model_store(settings), settings.environ)
 
 
+def models_to_pull(model: RegistryModel, settings: Settings) -> list[RegistryModel]:
+    """Return a model with what it cannot be used without: a packaged adapter after its base."""
+    if not model.is_packaged:
+        return [model]
+    return [find_registry_model(model.base, settings.environ), model]
+
+
+def install_model(model: RegistryModel, settings: Settings, report: Report) -> Manifest:
+    """Download a model, or install an adapter of this package, whose base is there.
+
+    Raises `ConductorUnusable`, and `ConfigError` where the manifest cannot be written.
+    """
+    store = open_model_store(settings)
+    if not model.is_packaged:
+        return pull_model(model, store, report)
+    base = store.find(model.base)
+    if base is None:
+        hint = f"conductor model pull {model.base}"
+        raise ConductorUnusable(f"{model.name} needs {model.base}, which is missing", hint=hint)
+    return install_packaged(model, base, store, report)
+
+
 def describe_model(manifest: Manifest, settings: Settings) -> dict[str, Any]:
     """A stored model for `--json`: as in the list, with its files."""
     row = next(row for row in list_model_rows(settings) if row.name == manifest.name)
@@ -198,6 +225,9 @@ def find_installed(model: RegistryModel, settings: Settings) -> Manifest | None:
     manifest = open_model_store(settings).find_readable(model.name)
     if manifest is None or manifest.fault() or len(manifest.files) != len(model.parts):
         return None
+    if model.is_packaged:
+        is_current = manifest.source == source_of(model)
+        return manifest if is_current else None
     pairs = zip(model.parts, manifest.files, strict=True)
     if all(part.sha256 in {"", file.sha256} for part, file in pairs):
         return manifest

@@ -27,7 +27,7 @@ from conductor_cli.models.recipients import costs_nothing
 from conductor_cli.models.router import SUFFIX, Router, RouterFile, read_planner
 from conductor_cli.models.structured_output import SupportsConstraints
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
-from conductor_cli.models.weights.registry import load_registry
+from conductor_cli.models.weights.registry import is_absent, load_registry, not_in_build
 from conductor_cli.models.worker_options import model_of
 
 IDENTITY_CHARS: Final = len("sha256-ends:") + 16
@@ -177,6 +177,8 @@ def _from_name(text: str, settings: Settings) -> Worker:
         raise ConductorUnusable(
             f"the planner {text} is not downloaded yet", hint=f"conductor model pull {text}"
         )
+    if is_absent(text, settings.environ):
+        raise not_in_build(text)
     provider, slash, model = text.partition("/")
     if slash and provider in PRESETS:
         hosted = Worker(name="conductor", kind=provider, model=model)

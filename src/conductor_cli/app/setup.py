@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from conductor_cli.app.keys import FoundKey, find_keys, key_state, open_key_store
-from conductor_cli.app.models import USUAL_RATE
+from conductor_cli.app.models import USUAL_RATE, models_to_pull
 from conductor_cli.app.planner_resolution import (
     TRY_DEMO,
     describe_planning_model,
@@ -52,6 +52,7 @@ FREE_LICENCES: Final = frozenset({"Apache-2.0", "MIT"})
 """What is proposed unasked; a model under another licence is for whoever asks for it."""
 
 SMALL_BYTES: Final = 5 << 29  # Of a small planner, of up to 3B
+SMALL_MACHINE_CORES: Final = 8  # Below it and without a GPU, a 7B is slow to read a prompt
 SPARE_BYTES: Final = 1 << 30  # Of memory, left for everything else
 MAX_STEM: Final = 36  # Characters of a name before its number: it has at most 40
 
@@ -378,7 +379,7 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> l
     if wanted == NO_MODEL:
         return []
     if wanted in listed:
-        return [_pull_step(listed[wanted])]
+        return [_pull_step(listed[wanted], settings)]
     if wanted:
         command: tuple[str, ...] = ("model", "use", wanted)
         if Path(wanted).expanduser().is_file():
@@ -390,7 +391,7 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> l
     except ConductorError as error:
         # What was chosen is never replaced by another model, not even where it cannot be used.
         if chosen in listed:
-            return [_pull_step(listed[chosen])]
+            return [_pull_step(listed[chosen], settings)]
         if chosen:
             text = f"{chosen} cannot be used: {error.message}"
             return [SetupStep(kind="model", name=chosen, text=text)]
@@ -418,7 +419,7 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> l
         return _propose_running_model(findings, settings)
     if model is None:
         return []
-    step = _pull_step(model)
+    step = _pull_step(model, settings)
     return [replace(step, text=step.text + _describe_size(model, findings, settings))]
 
 
@@ -474,9 +475,13 @@ def _token_price(worker: Worker) -> Decimal:
 def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | None:
     """The registry's default where memory and disk have room for it, else the largest that fits.
 
-    Where there are few cores and no GPU, the largest that is small. The default was chosen by hand;
-    others are proposed under licences only that allow any use.
+    Where there are fewer than eight cores and no GPU, the planner that was trained for that, if
+    this build has it; else with few cores the largest that is small. The default was chosen by
+    hand; others are proposed under licences only that allow any use.
     """
+    trained = _trained_planner(findings, settings)
+    if trained is not None:
+        return trained
     fitting = _fitting_models(findings, settings)
     default = load_registry(settings.environ)[0].name
     allowed = []
@@ -492,6 +497,19 @@ def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | Non
     return choice[0]
 
 
+def _trained_planner(findings: Findings, settings: Settings) -> RegistryModel | None:
+    """The planner of this package where it is the best choice: on a small machine that holds it."""
+    is_small_machine = 0 < findings.cores < SMALL_MACHINE_CORES and not findings.gpus
+    if not is_small_machine:
+        return None
+    for model in load_registry(settings.environ):
+        if model.is_packaged and _fits_in_memory(model, findings):
+            base, _ = models_to_pull(model, settings)
+            if _fits_on_disk(base, findings):
+                return model
+    return None
+
+
 def _has_few_cores(findings: Findings) -> bool:
     # Two read a first prompt for a 7B in about 90 s
     return 0 < findings.cores < 4 and not findings.gpus
@@ -503,10 +521,13 @@ def _fitting_models(findings: Findings, settings: Settings) -> list[RegistryMode
     Memory and disk have room for one that fits.
     """
     default, *others = load_registry(settings.environ)
+    # The base of a trained planner is not proposed without the training.
+    bases = {model.base for model in others if model.is_packaged}
     others.sort(key=lambda model: -model.size)
     models: list[RegistryModel] = []
     for model in (default, *others):
-        is_planner = not model.base and 0 < model.size <= default.size
+        is_alone = not model.base and model.name not in bases
+        is_planner = is_alone and 0 < model.size <= default.size
         if is_planner and _fits_in_memory(model, findings) and _fits_on_disk(model, findings):
             models.append(model)
     return models
@@ -528,8 +549,10 @@ def _describe_size(model: RegistryModel, findings: Findings, settings: Settings)
 
     The text is empty where there is no choice.
     """
+    larger = load_registry(settings.environ)[0].name
+    if model.is_packaged:
+        return f"; {model.about}; larger, not compared: conductor setup --model {larger}"
     if model.size <= SMALL_BYTES:
-        larger = load_registry(settings.environ)[0].name
         cores = ""
         if _has_few_cores(findings):
             cores = f", chosen for {format_count(findings.cores, 'core')}"
@@ -553,16 +576,17 @@ def _describe_small(model: RegistryModel) -> str:
     return f"{model.name} ({format_size(model.size)}, not for commercial use)"
 
 
-def _pull_step(model: RegistryModel) -> SetupStep:
-    missing = missing_bytes(model)
+def _pull_step(model: RegistryModel, settings: Settings) -> SetupStep:
+    parts = models_to_pull(model, settings)
+    missing = sum(missing_bytes(part) for part in parts)
     download = "already downloaded"
     if missing:
         duration = format_duration(missing / USUAL_RATE, tenths=False)
         rate = f"{format_size(USUAL_RATE)}/s"
         download = f"{format_size(missing)} to download, about {duration} at {rate}"
     size = "size unknown"
-    if model.size:
-        size = format_size(model.size)
+    if all(part.size for part in parts):
+        size = format_size(sum(part.size for part in parts))
     needs = f"needs {format_size(model.memory)} of memory"
     return SetupStep(
         kind="model",

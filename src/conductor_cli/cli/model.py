@@ -35,6 +35,7 @@ from conductor_cli.core.errors import ConductorError, ConductorUnusable, UsageEr
 from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration, format_size
 from conductor_cli.models.weights.import_file import import_model
 from conductor_cli.models.weights.model_store import Manifest
+from conductor_cli.models.weights.packaged_adapter import SOURCE as PACKAGE_SOURCE
 from conductor_cli.models.weights.registry import RegistryModel
 from conductor_cli.models.weights.verify import verify_model
 from conductor_cli.system.terminal_tables import Column
@@ -76,6 +77,8 @@ def describe_pull(model: RegistryModel) -> list[str]:
     from conductor_cli.system import disk
     from conductor_cli.system.hardware import read_memory
 
+    if model.is_packaged:
+        return _describe_packaged(model)
     missing = missing_bytes(model)
     directory = cache_directory()
     size = "size unknown"
@@ -109,6 +112,12 @@ def describe_pull(model: RegistryModel) -> list[str]:
     if model.memory:
         lines.append(_describe_memory(model, read_memory()))
     return lines
+
+
+def _describe_packaged(model: RegistryModel) -> list[str]:
+    size = format_size(model.size)
+    line = f"{model.name}: {size} of this package, an adapter for {model.base}"
+    return [f"{line}, licence {model.licence}", model.about]
 
 
 def _describe_memory(model: RegistryModel, memory: Memory) -> str:
@@ -170,6 +179,9 @@ def list_models_command(context: typer.Context, json: opt.Json = False) -> None:
         print_json([row.data() for row in rows])
         return
     print_table(MODEL_COLUMNS, [_model_cells(row) for row in sorted(rows, key=_list_rank)])
+    for row in rows:
+        if row.source.startswith(PACKAGE_SOURCE):
+            print_notice(f"{row.name}: {row.about}")
 
 
 def _list_rank(row: models.ModelRow) -> int:
@@ -188,7 +200,7 @@ def _model_cells(row: models.ModelRow) -> list[str]:
         _size_cell(row.memory),
         row.licence or "unknown",
         _state_cell(row),
-        row.source.removeprefix("hub:").partition("@")[0],
+        _source_cell(row),
     ]
 
 
@@ -196,6 +208,12 @@ def _size_cell(size: int) -> str:
     if size:
         return format_size(size)
     return UNKNOWN
+
+
+def _source_cell(row: models.ModelRow) -> str:
+    if row.source.startswith(PACKAGE_SOURCE):
+        return "this package"
+    return row.source.removeprefix("hub:").partition("@")[0]
 
 
 def _state_cell(row: models.ModelRow) -> str:
@@ -227,36 +245,47 @@ def pull_command(
     json: opt.Json = False,
 ) -> None:
     """Download a model and verify it. An interrupted download continues."""
-    from conductor_cli.models.weights.download import missing_bytes, pull_model
-    from conductor_cli.models.weights.huggingface import cache_directory
-    from conductor_cli.system.disk import check_room
-
     settings = opt.stored_settings(context)
     quiet = context.obj.quiet
-    notify: Say = _say_nothing if quiet else print_notice
-    say = notify if json else print_line
+    say: Say = print_line
+    if json:
+        say = _say_nothing if quiet else print_notice
     model = models.model_to_pull(name, settings)
-    manifest = _find_whole(model, settings, quiet=quiet)
-    if manifest is not None:
-        say(f"{model.name} is already installed: {manifest.path}")
-    else:
-        for line in describe_pull(model):
-            notify(line)
-        check_room(cache_directory(), missing_bytes(model), "HF_HOME")
-        if not yes and can_ask():
-            _confirm_memory(model)
-        try:
-            with show_file_progress(settings, quiet=quiet) as report:
-                manifest = pull_model(model, open_model_store(settings), report)
-        except KeyboardInterrupt:
-            if not quiet:
-                print_notice(f"stopped; to continue: conductor model pull {model.reference}")
-            raise
-        for line in describe_model_files(manifest, named=not model.listed):
-            say(line)
+    try:
+        for needed in models.models_to_pull(model, settings):
+            manifest = _pull(needed, settings, say, quiet=quiet, yes=yes)
+    except KeyboardInterrupt:
+        if not quiet:
+            print_notice(f"stopped; to continue: conductor model pull {model.reference}")
+        raise
     _use_if_wanted(manifest.name, context, settings, use=use, say=say)
     if json:
         print_json(models.describe_model(manifest, opt.stored_settings(context)))
+
+
+def _pull(
+    model: RegistryModel, settings: Settings, say: Say, *, quiet: bool, yes: bool
+) -> Manifest:
+    """Return the manifest of a model, which is installed first where it is not whole."""
+    from conductor_cli.models.weights.download import missing_bytes
+    from conductor_cli.models.weights.huggingface import cache_directory
+    from conductor_cli.system.disk import check_room
+
+    manifest = _find_whole(model, settings, quiet=quiet)
+    if manifest is not None:
+        say(f"{model.name} is already installed: {manifest.path}")
+        return manifest
+    notify: Say = _say_nothing if quiet else print_notice
+    for line in describe_pull(model):
+        notify(line)
+    check_room(cache_directory(), missing_bytes(model), "HF_HOME")
+    if not yes and can_ask():
+        _confirm_memory(model)
+    with show_file_progress(settings, quiet=quiet) as report:
+        manifest = models.install_model(model, settings, report)
+    for line in describe_model_files(manifest, named=not model.listed):
+        say(line)
+    return manifest
 
 
 def _say_nothing(line: str) -> None:

@@ -44,8 +44,10 @@ from conductor_cli.system import disk
 def missing_bytes(model: RegistryModel) -> int:
     """Return how many bytes a pull of this model has to download, as far as sizes are known.
 
-    The hub is not asked.
+    The hub is not asked. A packaged adapter is there already.
     """
+    if model.is_packaged:
+        return 0
     missing = 0
     for part in model.parts:
         path = huggingface.cached_path(model.repo, model.revision, part.file)
@@ -62,6 +64,8 @@ def partial_files(repo: str, file: str) -> list[Path]:
 
 def unfinished_files(model: RegistryModel) -> list[Path]:
     """Return what a pull that was stopped has left."""
+    if model.is_packaged:
+        return []
     paths: list[Path] = []
     for part in model.parts:
         paths += partial_files(model.repo, part.file)

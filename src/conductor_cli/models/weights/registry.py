@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from conductor_cli.core.bounded_parsing import parse_toml
+from conductor_cli.core.bounded_parsing import parse_json, parse_toml
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, nearest
 from conductor_cli.core.profile import PROFILES
 from conductor_cli.core.serialization import DecodeError, load
@@ -57,16 +57,17 @@ class RegistryModel:
     Each part has a `file`, and a SHA-256 where that is known without the hub. `context_bytes` is
     what one token of context takes, and `memory` what the whole model does, 0 where its size is
     unknown. A LoRA adapter has a `base`, the name of the model that it was trained for; its memory
-    includes that one's. `memory_source` says from what the memory of a model of the hub is known.
+    includes that one's. One without a `repo` is packaged: its only part lies beside the registry.
+    `memory_source` says from what the memory of a model of the hub is known.
     Raises `ConfigError` for names that could lead out of a directory.
     """
 
     name: str
-    repo: str
-    revision: str
     parts: tuple[ModelFile, ...]
     licence: str
     about: str
+    repo: str = ""
+    revision: str = ""
     context_bytes: int = 0
     memory: int = 0
     profile: str = "prompted"
@@ -76,7 +77,8 @@ class RegistryModel:
 
     def __post_init__(self) -> None:
         for key, pattern in _PATTERNS.items():
-            if not pattern.fullmatch(getattr(self, key)):
+            is_absent = self.is_packaged and key != "name" and not getattr(self, key)
+            if not is_absent and not pattern.fullmatch(getattr(self, key)):
                 raise ConfigError(f"{getattr(self, key)!r:.80} is not a valid {key}")
         if not (self.licence.strip() and f"{self.licence}{self.about}".isprintable()):
             raise ConfigError(f"{self.name}: licence or about is empty, or more than one line")
@@ -102,6 +104,11 @@ class RegistryModel:
                 raise ConfigError(f"{self.name}: {part.file} does not end in {end}")
 
     @property
+    def is_packaged(self) -> bool:
+        """Whether it is an adapter that lies beside the registry, and is not downloaded."""
+        return bool(self.base) and not self.repo and len(self.parts) == 1
+
+    @property
     def reference(self) -> str:
         """What `conductor model pull` finds exactly this model by."""
         if self.listed:
@@ -116,20 +123,36 @@ class RegistryModel:
         return sum(part.size for part in self.parts)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Registry:
+    """The models of a registry, and the names of packaged adapters whose files are not there."""
+
+    models: tuple[RegistryModel, ...]
+    absent: tuple[str, ...] = ()
+
+
 def load_registry(environ: Mapping[str, str]) -> tuple[RegistryModel, ...]:
-    """Return all models, the default first. Raises `ConfigError` for an invalid file."""
+    """Return all models, the default first. Raises `ConfigError` for an invalid file.
+
+    A packaged adapter whose file is not part of this build is not among them.
+    """
+    return _load(environ).models
+
+
+def _load(environ: Mapping[str, str]) -> _Registry:
     chosen = environ.get(VARIABLE, "")
     if chosen:
         return _read_registry(Path(chosen).expanduser(), f"correct the file that {VARIABLE} names")
     return _read_shipped(SHIPPED, "install conductor-llm again")
 
 
-def _read_registry(path: Path, hint: str) -> tuple[RegistryModel, ...]:
+def _read_registry(path: Path, hint: str) -> _Registry:
     try:
         tables = parse_toml(path.read_bytes()).get("models")
         if not isinstance(tables, list) or not tables:
             raise DecodeError("it contains no model")
         models: dict[str, RegistryModel] = {}
+        absent: list[str] = []
         for index, table in enumerate(tables):
             model = load(RegistryModel, table, f"models[{index}]")
             _check_keys(table)
@@ -140,12 +163,57 @@ def _read_registry(path: Path, hint: str) -> tuple[RegistryModel, ...]:
                     f"{model.name}: another model has the same name, or its base is not a model "
                     "above it"
                 )
+            if model.is_packaged:
+                file = path.parent / model.parts[0].file
+                if not file.is_file():
+                    absent.append(model.name)
+                    continue
+                model = _with_record(model, file)
             models[model.name] = replace(model, memory=_memory_of(model, base))
-        return tuple(models.values())
+        return _Registry(models=tuple(models.values()), absent=tuple(absent))
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", hint=hint) from None
+        missing = error.filename or path
+        raise ConfigError(f"cannot read {missing}: {error.strerror}", hint=hint) from None
     except ValueError as error:
         raise ConfigError(f"{path} is not a valid registry: {error}", hint=hint) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterRecord:
+    """What an examination has written beside a packaged adapter, as FILE.json for FILE.gguf.
+
+    `sha256` is that of the adapter's file, `base_sha256` that of the model which it was examined
+    on, `examined` the date. `figures` are counts by what they count, such as "20 of 20".
+    """
+
+    sha256: str
+    base_sha256: str
+    examined: str
+    figures: Mapping[str, str]
+
+    def describe(self) -> str:
+        """Return the figures as one line; empty where there are none."""
+        counts = [f"{name} {count}" for name, count in self.figures.items()]
+        if not counts:
+            return ""
+        return f"measured {self.examined}: {', '.join(counts)}"
+
+
+def read_record(adapter: Path) -> AdapterRecord:
+    """Return the record of a packaged adapter. Raises `OSError`, and `DecodeError`."""
+    path = adapter.with_suffix(".json")
+    record = load(AdapterRecord, parse_json(path.read_text(encoding="utf-8")), path.name)
+    if not _HASH.fullmatch(record.sha256) or not record.describe().isprintable():
+        raise DecodeError(f"{path.name} has no SHA-256, or figures of more than one line")
+    return record
+
+
+def _with_record(model: RegistryModel, file: Path) -> RegistryModel:
+    """Return a packaged adapter with its path, its size, and what its record says of it."""
+    record = read_record(file)
+    part = replace(model.parts[0], path=file, size=file.stat().st_size, sha256=record.sha256)
+    about = "; ".join(filter(None, (model.about, record.describe())))
+    return replace(model, parts=(part,), about=about)
 
 
 def _check_keys(table: Mapping[str, Any]) -> None:
@@ -174,10 +242,13 @@ _read_shipped = cache(_read_registry)
 
 def find_registry_model(name: str, environ: Mapping[str, str]) -> RegistryModel:
     """Return the model of this name. Raises `ConductorUnusable` with similar names."""
-    models = {model.name: model for model in load_registry(environ)}
+    registry = _load(environ)
+    models = {model.name: model for model in registry.models}
     model = models.get(name.lower())
     if model is not None:
         return model
+    if name.lower() in registry.absent:
+        raise not_in_build(name.lower())
     hint = (
         "conductor model list shows all, conductor model pull OWNER/REPO downloads any GGUF of the "
         "hub, and a file is imported first: conductor model import FILE"
@@ -186,6 +257,17 @@ def find_registry_model(name: str, environ: Mapping[str, str]) -> RegistryModel:
     if near:
         hint += f"; did you mean {near}?"
     raise ConductorUnusable(f"unknown model {name!r}", hint=hint)
+
+
+def is_absent(name: str, environ: Mapping[str, str]) -> bool:
+    """Return whether this names a packaged adapter whose file is not part of this build."""
+    return name in _load(environ).absent
+
+
+def not_in_build(name: str) -> ConductorUnusable:
+    """Return the error about a packaged adapter whose file is not there."""
+    hint = "conductor model list shows the models that can plan; conductor model pull NAME"
+    return ConductorUnusable(f"{name} is not part of this build", hint=hint)
 
 
 def _nearest_name(name: str, models: Iterable[str]) -> str | None:
