@@ -16,6 +16,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import chain, repeat
 from pathlib import Path
 from random import Random
@@ -33,6 +34,7 @@ from conductor_cli.core.question import question_text
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.loading import LlamaOptions
+from conductor_cli.models.weights.verify import hash_file
 from training.planner.pools import choose, draw_pool
 from training.planner.questions import QUESTIONS, Examined
 
@@ -282,6 +284,11 @@ def main() -> int:
     if {"3", "3 reversed"} <= plans.keys():
         together["same worker in both orders"] = same_worker(plans["3"], plans["3 reversed"])
     print(json.dumps({"pool": "all", **together}), flush=True)
+    # Which files these figures are of: `ship` publishes them of no other.
+    together["examined"] = datetime.now(UTC).date().isoformat()
+    together["model_sha256"] = hash_file(given.model)
+    if given.adapter is not None:
+        together["adapter_sha256"] = hash_file(given.adapter)
     (given.out / "figures.json").write_text(json.dumps(together, indent=1))
     return 0
 
