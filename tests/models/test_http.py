@@ -6,6 +6,7 @@ What it asks for and refuses, what each failure becomes, and its events.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import re
 import socket
@@ -24,7 +25,7 @@ from conductor_cli.core.redact import Secrets
 from conductor_cli.models.chat_body import JsonBody
 from conductor_cli.models.http import HttpClient, SseParser, host_of, reason_of
 from tests.models.kit import answering
-from tests.servers import Authority, SeenRequest, Wire, authority, loopback, proxy
+from tests.servers import Authority, Script, SeenRequest, Wire, authority, loopback, proxy
 
 fine = answering({"said": "yes"})
 
@@ -197,6 +198,76 @@ def test_exclusions_from_the_proxy_that_are_ranges_are_no_error(
         monkeypatch.setenv("NO_PROXY", exclusions)
         client = HttpClient("https://model.test/v1", ca_file=str(signed.ca))
         assert ask(client) == b'{"said": "yes"}'
+
+
+PROXY = "http://127.0.0.1:{proxy}"
+NAME = "api.corp.example"
+ADDRESS = "198.51.100.7"
+ADDRESS_6 = "[fd12::7]"
+WAYS: dict[str, tuple[dict[str, str], str, str]] = {
+    "Docker Desktop, OrbStack": (
+        {"http_proxy": PROXY, "no_proxy": "localhost,127.0.0.0/8,::1/128"},
+        NAME,
+        "proxy",
+    ),
+    "this machine in brackets": ({"http_proxy": PROXY, "no_proxy": "[::1]"}, NAME, "proxy"),
+    "a prefix of IPv6": ({"http_proxy": PROXY, "no_proxy": "fd00::/8"}, NAME, "proxy"),
+    "an address in a prefix of IPv6": (
+        {"http_proxy": PROXY, "no_proxy": "fd00::/8"},
+        ADDRESS_6,
+        "direct",
+    ),
+    "an address of IPv6": ({"http_proxy": PROXY, "no_proxy": "fd12::7"}, ADDRESS_6, "direct"),
+    "a range": ({"http_proxy": PROXY, "no_proxy": "198.51.100.0/24"}, ADDRESS, "direct"),
+    "an address": ({"http_proxy": PROXY, "no_proxy": "10.0.0.1, 198.51.100.7"}, ADDRESS, "direct"),
+    "a wildcard": ({"http_proxy": PROXY, "no_proxy": "*.corp.example"}, NAME, "direct"),
+    "a domain with a dot": ({"http_proxy": PROXY, "no_proxy": ".corp.example"}, NAME, "direct"),
+    "a domain": ({"http_proxy": PROXY, "no_proxy": "corp.example"}, NAME, "direct"),
+    "capitals": ({"HTTP_PROXY": PROXY, "NO_PROXY": "API.CORP.EXAMPLE"}, NAME, "direct"),
+    "everything": ({"http_proxy": PROXY, "no_proxy": "*"}, NAME, "direct"),
+    "an end of another name": ({"http_proxy": PROXY, "no_proxy": "orp.example"}, NAME, "proxy"),
+    "the proxy without a scheme": ({"http_proxy": "127.0.0.1:{proxy}"}, NAME, "proxy"),
+    "a proxy for everything": ({"ALL_PROXY": PROXY}, NAME, "proxy"),
+    "a proxy for https alone": ({"HTTPS_PROXY": PROXY}, NAME, "direct"),
+    "GNOME's socks beside http": (
+        {"http_proxy": PROXY, "all_proxy": "socks://127.0.0.1:9/"},
+        NAME,
+        "proxy",
+    ),
+    "GNOME's socks alone": ({"all_proxy": "socks://127.0.0.1:9/"}, NAME, "ALL_PROXY is a SOCKS"),
+    "socks5 alone": ({"ALL_PROXY": "socks5://127.0.0.1:9"}, NAME, "ALL_PROXY is a SOCKS"),
+    "socks5h for http": ({"HTTP_PROXY": "socks5h://127.0.0.1:9"}, NAME, "HTTP_PROXY is a SOCKS"),
+    "socks4 alone": ({"ALL_PROXY": "socks4://127.0.0.1:9"}, NAME, "socks4, which is not supported"),
+    "this machine beside socks": ({"all_proxy": "socks5://127.0.0.1:9"}, "127.0.0.1", "direct"),
+    "this machine beside a proxy": ({"http_proxy": PROXY}, "localhost", "direct"),
+}
+"""Variables as people have them set, the host of a worker, and the way of a request or its error."""
+
+
+@pytest.mark.parametrize(("variables", "host", "way"), WAYS.values(), ids=WAYS)
+def test_a_request_takes_the_way_that_the_variables_of_a_user_say(
+    variables: dict[str, str], host: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(way: str) -> Script:
+        async def script(seen: SeenRequest, wire: Wire) -> None:
+            await wire.json({"way": way})
+
+        return script
+
+    if "SOCKS" in way and importlib.util.find_spec("socksio") is not None:
+        pytest.skip("the package that speaks SOCKS is installed")
+    lookup = socket.getaddrinfo
+    monkeypatch.setattr(  # every name and address is here
+        socket, "getaddrinfo", lambda _host, port, **options: lookup("127.0.0.1", port, **options)
+    )
+    with loopback(answer("direct")) as server, loopback(answer("proxy")) as other:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value.format(proxy=other.port))
+        client = HttpClient(f"http://{host}:{server.port}")
+        if way in ("direct", "proxy"):
+            assert json.loads(ask(client)) == {"way": way}
+        else:
+            assert way in failure(client).message
 
 
 def test_a_proxy_of_socks_without_its_package_is_said_to_be_one(
