@@ -227,6 +227,19 @@ def test_each_form_of_a_file_of_servers_says_what_becomes_of_it(
     assert message in " ".join((done.out + done.err).split())
 
 
+def test_a_server_that_is_none_keeps_no_other_from_being_added(
+    stage: Stage, tmp_path: Path
+) -> None:
+    servers = {"empty": {}, "text": "uvx", "late": {"command": "true"}}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    done = stage.ends(2, "tools", "import", tmp_path / "mcp.json", told="is not added")
+    assert "added late" in done.out
+    assert stage.own_settings["tools"].keys() == {"late"}
+    told = " ".join(done.err.split())
+    for name in ("empty", "text"):
+        assert f"{name} is not added: it has neither a command nor an address" in told
+
+
 @pytest.fixture
 def web(stage: Stage, keyring: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The tools `web`, whose server asks for a login; the file says what it does.
@@ -413,7 +426,7 @@ def test_the_secret_of_a_header_is_kept_in_the_keyring(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"mcpServers": []}', '{"mcpServers": {"x": {}}}', '{"other": {}}']
+    "text", ["", "[]", "{", '{"mcpServers": []}', '{"mcpServers": 3}', '{"other": {}}']
 )
 def test_what_is_no_mcp_file_is_refused(stage: Stage, tmp_path: Path, text: str) -> None:
     (tmp_path / "mcp.json").write_text(text)

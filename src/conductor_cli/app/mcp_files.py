@@ -37,7 +37,17 @@ _URLS: Final = ("url", "serverUrl", "httpUrl")
 
 _KNOWN_FIELDS: Final = frozenset(
     {*_URLS, "command", "args", "env", "envFile", "cwd", "headers", "type", "disabled"}
-    | {"name", "description", "title", "icon", "gallery", "version", "transport", "$schema"}
+    | {
+        "enabled",
+        "name",
+        "description",
+        "title",
+        "icon",
+        "gallery",
+        "version",
+        "transport",
+        "$schema",
+    }
 )
 """The fields that are taken, and those that change nothing."""
 
@@ -47,7 +57,8 @@ class McpEntry:
     """One server of a file.
 
     `table` is what the settings have of it. `untaken` says what of its entry they do not have, and
-    `remarks` what was changed on the way.
+    `remarks` what was changed on the way. `problem` says why it is no server, and then the rest is
+    empty.
     """
 
     name: str
@@ -55,6 +66,7 @@ class McpEntry:
     untaken: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     is_disabled: bool = False
+    problem: str = ""
 
 
 def read_mcp_file(text: str, path: Path) -> list[McpEntry]:
@@ -103,11 +115,17 @@ def setting_name(name: str) -> str:
     return letters.strip("-._")[:MAX_NAME].strip("-._") or "server"
 
 
-def _read_server(name: str, entry: Mapping[str, Any], folder: Path) -> McpEntry:
+def _read_server(name: str, value: object, folder: Path) -> McpEntry:
     chosen = setting_name(name)
-    read = McpEntry(name=chosen, is_disabled=bool(entry.get("disabled")))
-    if read.is_disabled:
-        return read
+    entry: Mapping[str, Any] = {}
+    if isinstance(value, Mapping):
+        entry = {key: content for key, content in value.items() if content is not None}
+    if entry.get("disabled") or not entry.get("enabled", True):
+        return McpEntry(name=chosen, is_disabled=True)
+    problem = _problem_of(entry)
+    if problem:
+        return McpEntry(name=chosen, problem=problem)
+    read = McpEntry(name=chosen)
     if chosen != name:
         read.remarks.append(f"the file calls it {one_line(name)!r:.60}")
     address = next((str(entry[key]) for key in _URLS if key in entry), "")
@@ -117,7 +135,9 @@ def _read_server(name: str, entry: Mapping[str, Any], folder: Path) -> McpEntry:
         if entry.get("type") == "sse":
             read.untaken.append("its type sse: it is asked over streamable HTTP instead")
     else:
-        words = [entry["command"], *entry.get("args", ())]
+        command = entry["command"]
+        words = [*command] if isinstance(command, list) else [command]
+        words += entry.get("args", ())
         read.table["command"] = [_filled(str(word), "an argument", folder, read) for word in words]
         _read_environment(entry, folder, read)
     if entry.get("cwd"):
@@ -126,6 +146,21 @@ def _read_server(name: str, entry: Mapping[str, Any], folder: Path) -> McpEntry:
     if others:
         read.untaken.append(f"its settings {', '.join(others)}")
     return read
+
+
+def _problem_of(entry: Mapping[str, Any]) -> str:
+    """Return why an entry is no server, empty where it is one."""
+    if not any(key in entry for key in ("command", *_URLS)):
+        return "it has neither a command nor an address"
+    if not isinstance(entry.get("command", ""), str | list):
+        return "its command is neither a text nor a list of texts"
+    if not isinstance(entry.get("args", []), list):
+        return "its args are no list"
+    if not isinstance(entry.get("env", {}), Mapping):
+        return "its variables are no object"
+    if not isinstance(entry.get("headers", {}), Mapping):
+        return "its headers are no object"
+    return ""
 
 
 def _filled(text: str, what: str, folder: Path, read: McpEntry) -> str:

@@ -156,6 +156,10 @@ def import_tools_command(
         if entry.is_disabled:
             print_notice(f"{entry.name} is disabled in the file, and is not added")
             continue
+        if entry.problem:
+            faults += 1
+            print_notice(f"{entry.name} is not added: {entry.problem}; correct it in the file")
+            continue
         if entry.name in configured:
             print_notice(f"{entry.name} is configured already, and stays as it is")
             continue
