@@ -30,6 +30,7 @@ from typing import Any, Final
 import httpx
 
 from conductor_cli.programs.schema_process import fault_of_schema, fault_of_value
+from scripts.conformance.mcp_server import FAULT
 from scripts.faults.desk import homes, serving
 from tests.cli.stage import COMMAND, SOURCE, TWO, Stage
 from tests.servers import SeenRequest, Wire, delta, usage
@@ -326,22 +327,34 @@ def mcp_client() -> Result:
     return _mcp_scenarios("Client", words, TABLE["mcp"]["client_without"])
 
 
+async def worker_of_mcp(seen: SeenRequest, wire: Wire) -> None:
+    """Answer, but for a question that is to fail."""
+    if FAULT in str(seen.json["messages"]):
+        await wire.json({"error": {"message": "it was told to fail"}}, status=400)
+    else:
+        await worker(seen, wire)
+
+
 def mcp_server() -> Result:
-    """The server scenarios of the MCP conformance suite that need no fixture."""
+    """The server scenarios of the MCP conformance suite that judge what conductor answers."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     listed = _listed_scenarios("Server")
-    without = dict.fromkeys(set(listed) - set(TABLE["mcp"]["server"]), "it needs a fixture")
+    without = dict.fromkeys(set(listed) - set(TABLE["mcp"]["server"]), "conductor has no such part")
     with tempfile.TemporaryDirectory(prefix="conductor-conformance-") as directory:
-        environ = {**os.environ, **homes(Path(directory)), "PYTHONPATH": str(SOURCE)}
-        words = (sys.executable, "-m", "scripts.conformance.mcp_server", str(port))
-        with subprocess.Popen(words, env=environ) as server:
-            try:
-                _wait_for(port)
-                url = f"http://127.0.0.1:{port}/mcp"
-                return _mcp_scenarios("Server", ("server", "--url", url), without)
-            finally:
-                server.terminate()
+        home = Path(directory)
+        stage = Stage(home, plan=TWO, models={"alpha": worker_of_mcp, "beta": worker_of_mcp})
+        with stage.server:
+            stage.configure()
+            environ = {**os.environ, **homes(home), "PYTHONPATH": str(SOURCE)}
+            words = (sys.executable, "-m", "scripts.conformance.mcp_server", str(port))
+            with subprocess.Popen(words, env=environ) as server:
+                try:
+                    _wait_for(port)
+                    url = f"http://127.0.0.1:{port}/mcp"
+                    return _mcp_scenarios("Server", ("server", "--url", url), without)
+                finally:
+                    server.terminate()
 
 
 def _wait_for(port: int) -> None:
