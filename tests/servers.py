@@ -596,11 +596,11 @@ def authority(folder: Path) -> Authority:
         pytest.skip("openssl is not installed")
     names = folder / "names.ext"
     names.write_text("subjectAltName=DNS:model.test,IP:127.0.0.1\n")
-    new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    command = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
     for line in (
-        f"{new} -subj /CN=Test-CA -keyout ca.key -out ca.pem",
+        f"{command} -subj /CN=Test-CA -keyout ca.key -out ca.pem",
         (
-            f"{new.replace(' -x509', '').replace(' -days 2', '')} -subj /CN=model.test -keyout "
+            f"{command.replace(' -x509', '').replace(' -days 2', '')} -subj /CN=model.test -keyout "
             "server.key -out server.csr"
         ),
         (

@@ -161,8 +161,8 @@ def command_tree() -> dict[tuple[str, ...], Command]:
 
 def options_of(command: Command) -> set[str]:
     """The options that it takes, those of the program included."""
-    taken = [*command.options, *command.everywhere, *command_tree()[()].options]
-    return set(chain.from_iterable(option.names for option in taken))
+    options = [*command.options, *command.everywhere, *command_tree()[()].options]
+    return set(chain.from_iterable(option.names for option in options))
 
 
 def is_command(words: list[str]) -> bool:
@@ -188,7 +188,7 @@ def is_path(name: str) -> bool:
     """Whether a file or folder of this name lies where documents look for one."""
     if not _PATH.fullmatch(name):
         return False
-    if any(any(place.glob(name.rstrip("/"))) for place in PLACES if not name.startswith("/")):
+    if any(any(document.glob(name.rstrip("/"))) for document in PLACES if not name.startswith("/")):
         return True
     return "/" not in name and any(ROOT.glob(f"src/conductor_cli/**/{name}"))
 

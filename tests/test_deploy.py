@@ -24,7 +24,7 @@ def read(name: str) -> str:
 
 
 def manifests() -> dict[str, Any]:
-    return {each["kind"]: each for each in yaml.safe_load_all(read("kubernetes.yaml"))}
+    return {document["kind"]: document for document in yaml.safe_load_all(read("kubernetes.yaml"))}
 
 
 def test_haproxy_takes_its_settings(tmp_path: Path) -> None:
@@ -43,13 +43,13 @@ def test_each_path_that_is_asked_needs_no_key() -> None:
         container[f"{name}Probe"]["httpGet"]["path"]
         for name in ("startup", "liveness", "readiness")
     }
-    asked = {
+    paths = {
         *probes,
         *re.findall(r"GET uri (\S+)", read("haproxy.cfg")),
         *re.findall(r"8080(/\w+)", read("compose.yaml")),
     }
-    assert asked == {"/livez", "/readyz"}
-    assert asked <= OPEN_PATHS
+    assert paths == {"/livez", "/readyz"}
+    assert paths <= OPEN_PATHS
 
 
 def test_a_replica_has_the_time_that_its_end_takes() -> None:
@@ -80,7 +80,7 @@ def test_the_board_shows_figures_that_there_are() -> None:
         re.findall(
             r"conductor_\w+",
             json.dumps(
-                [each["targets"] for each in json.loads(read("grafana/conductor.json"))["panels"]]
+                [panel["targets"] for panel in json.loads(read("grafana/conductor.json"))["panels"]]
             ),
         )
     )
@@ -95,11 +95,11 @@ def test_the_balancer_the_figures_and_the_budget_are_about_the_same_replicas() -
     assert set(re.findall(r"^    server \w+ (\S+)", read("haproxy.cfg"), re.MULTILINE)) == replicas
     jobs = yaml.safe_load(read("prometheus.yml"))["scrape_configs"]
     assert set(jobs[0]["static_configs"][0]["targets"]) == replicas
-    found = manifests()
-    labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
-    assert found["Service"]["spec"]["selector"] == labels
-    assert found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    documents = manifests()
+    labels = documents["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert documents["Service"]["spec"]["selector"] == labels
+    assert documents["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
     assert (
-        found["PodDisruptionBudget"]["spec"]["minAvailable"]
-        < found["Deployment"]["spec"]["replicas"]
+        documents["PodDisruptionBudget"]["spec"]["minAvailable"]
+        < documents["Deployment"]["spec"]["replicas"]
     )

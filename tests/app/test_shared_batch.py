@@ -147,8 +147,8 @@ def machines(tmp_path: Path, postgres: Cluster) -> Iterator[list[Machine]]:
     url = postgres.new_database()
     found = [Machine(tmp_path / str(number), url) for number in range(3)]
     yield found
-    for each in found:
-        each.database.close()
+    for machine in found:
+        machine.database.close()
 
 
 def test_each_question_is_asked_once_and_every_machine_has_all_answers(

@@ -212,18 +212,18 @@ def test_a_collector_is_sent_spans_and_texts_where_they_are_asked_for(
         assert provider is not None
         provider.shutdown()
     assert {seen.path for seen in collector.requests} == {"/v1/traces"}
-    data = collector.requests[-1].body
+    body = collector.requests[-1].body
     request = service.ExportTraceServiceRequest.FromString(
-        gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body
     )
     (resource,) = request.resource_spans
     assert {
         attribute.key: attribute.value.string_value for attribute in resource.resource.attributes
     }["service.name"] == "conductor"
-    found = [
-        said in str(request) for said in ("How many?", "the key is ", "sk-a-key-that-was-read")
+    is_sent = [
+        text in str(request) for text in ("How many?", "the key is ", "sk-a-key-that-was-read")
     ]
-    assert found == [True, True, False]
+    assert is_sent == [True, True, False]
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"])

@@ -88,10 +88,10 @@ def test_a_second_process_takes_the_prefix_from_disk_and_writes_the_forced_plan(
 
 
 def test_many_questions_read_only_what_is_their_own(find: Callable[[str, int], Any]) -> None:
-    found = find("live", 4)
-    assert len(found["resident"]) == 4
+    measured = find("live", 4)
+    assert len(measured["resident"]) == 4
     assert all(
-        0 < read <= own for read, own in zip(found["read"][1:], found["own"][1:], strict=True)
+        0 < read <= own for read, own in zip(measured["read"][1:], measured["own"][1:], strict=True)
     )
 
 
@@ -108,14 +108,14 @@ def test_decoding_is_measured_in_turns_and_a_prefix_both_ways(
 
 def test_the_naive_script_writes_the_plan_in_json(job: Path) -> None:
     """It forces the same five steps through its grammar, and says how long each part took."""
-    found = run("naive_conductor.py", job)
-    assert found["steps"] == 5
+    measured = run("naive_conductor.py", job)
+    assert measured["steps"] == 5
     assert (
         0
-        < found["took"]["import"]
-        < found["took"]["load"]
-        < found["took"]["first token"]
-        < found["took"]["plan"]
+        < measured["took"]["import"]
+        < measured["took"]["load"]
+        < measured["took"]["first token"]
+        < measured["took"]["plan"]
     )
 
 

@@ -317,9 +317,9 @@ def test_a_plan_file_cannot_raise_a_limit(
     stage.configure(f"[limits]\n{own}", workers={"alpha": "price = { input = 1, output = 1 }"})
     done = stage.inside("run", written(tmp_path, steps=THREE_STEPS, limits=plan))
     assert (done.code, len(stage.asked("alpha"))) == (code, calls)
-    asked = [f"asks for limits.{name} = " for name in plan]
-    lines = [line for line in asked if line in done.err]
-    assert lines == ([] if plan in ({"calls": 2}, {"calls": None}) else asked)
+    questions = [f"asks for limits.{name} = " for name in plan]
+    lines = [line for line in questions if line in done.err]
+    assert lines == ([] if plan in ({"calls": 2}, {"calls": None}) else questions)
 
 
 def test_how_to_allow_what_a_plan_asks_for(stage: Stage, tmp_path: Path) -> None:
@@ -363,8 +363,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_wrong_plan_is_refused_with_the_place(
     stage: Stage, tmp_path: Path, case_name: str
 ) -> None:
-    change, said = WRONG[case_name]
-    stage.costs_nothing(2, "run", written(tmp_path, **change), told=said)
+    change, message = WRONG[case_name]
+    stage.costs_nothing(2, "run", written(tmp_path, **change), told=message)
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[" * 100_000])

@@ -521,13 +521,13 @@ def test_too_many_and_too_much_together_are_refused(seeing: Stage, tmp_path: Pat
     paths = [tmp_path / f"{index}.png" for index in range(3)]
     for index, path in enumerate(paths):
         path.write_bytes(png(width=index + 1, padding=400_000))
-    for name, most, said in (
+    for name, most, message in (
         ("MAX_ATTACHMENTS", 1, "the limit is 1"),
         ("MAX_ATTACHED_BYTES", 1_000_000, "the limit is 1"),
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(attach, name, most)
-            seeing.ends(2, "ask", "What?", "-f", *paths, told=said)
+            seeing.ends(2, "ask", "What?", "-f", *paths, told=message)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attach, "MAX_TREE_FILES", 2)
         seeing.ends(2, "ask", "What?", "-f", tmp_path, told="has 3 files; the limit is 2")
@@ -541,9 +541,9 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     read = Attacher._read
 
     def read_and_change(self: Attacher, *given: Any) -> bytes:
-        data = read(self, *given)
+        content = read(self, *given)
         file.write_bytes(png(9, 9))
-        return data
+        return content
 
     monkeypatch.setattr(Attacher, "_read", read_and_change)
     seeing.fails(2, "ask", "What?", "-f", file, told="changed while it was read")

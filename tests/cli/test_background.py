@@ -85,7 +85,7 @@ def test_it_survives_the_terminal_that_began_it(stage: Stage) -> None:
 
 def test_what_is_wrong_is_told_before_the_command_ends(stage: Stage) -> None:
     stage.configure()
-    for code, arguments, told in (
+    for code, arguments, message in (
         (2, ("ask", "--bg"), "there is no question"),
         (2, ("ask", "--bg", "hi", "--workers", "nobody"), "nobody"),
         (2, ("ask", "--bg", "hi", "--no-trace"), "--bg needs a trace"),
@@ -93,7 +93,7 @@ def test_what_is_wrong_is_told_before_the_command_ends(stage: Stage) -> None:
     ):
         done = stage.run(*arguments)
         assert (done.code, done.out) == (code, ""), done
-        assert told in done.err
+        assert message in done.err
 
 
 def test_a_run_is_cancelled_from_elsewhere(stage: Stage) -> None:

@@ -355,8 +355,8 @@ def test_answers_that_somebody_takes_away_are_told_and_kept(
 
     one.models["alpha"] = taken
     command = ("batch", source, "-o", out, "--parallel", "1", "--yes", "--order", "input")
-    told = {"remove": "removed", "replace": "replaced", "cut": "cut"}[act]
-    one.ends(2, *command, told=(f"{out} was {told} by somebody else", "the same command continues"))
+    verb = {"remove": "removed", "replace": "replaced", "cut": "cut"}[act]
+    one.ends(2, *command, told=(f"{out} was {verb} by somebody else", "the same command continues"))
     if act == "replace":
         assert out.read_text() == '{"id": "mine"}\n'
         (tmp_path / "a.kept.jsonl").replace(out)

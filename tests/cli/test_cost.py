@@ -222,15 +222,15 @@ def test_a_record_that_lacks_calls_of_the_traces_is_named(stage: Stage) -> None:
     stage.ok("ask", "--resume", "last")
 
     def checks() -> list[str]:
-        found = stage.inside("doctor", "--offline", "--json").json["checks"]
-        return [check["found"] for check in found if check["name"] == "spending"]
+        listed = stage.inside("doctor", "--offline", "--json").json["checks"]
+        return [check["found"] for check in listed if check["name"] == "spending"]
 
     assert checks() == []
     file = stage.traces.parent / "spending/spending.sqlite"
     with closing(sqlite3.connect(file)) as database, database:
         database.execute("DELETE FROM calls WHERE id = (SELECT MAX(id) FROM calls)")
-    (told,) = checks()
-    assert f"{file} has lost calls: it has 36 tokens of today, the traces of today have 54" in told
+    (text,) = checks()
+    assert f"{file} has lost calls: it has 36 tokens of today, the traces of today have 54" in text
     with stage.start("serve", "--port", "0") as server:
         assert server.stdout is not None
         server.stdout.readline()

@@ -221,10 +221,10 @@ def test_a_terminal_asks_for_confirmation(
     child.expect(pexpect.EOF)
     child.close()
     assert (child.exitstatus, len(two_workers.posts) > 0) == (code, asked)
-    said = str(child.before)
-    assert ("alone:alpha" in said) is asked
-    assert "66.7" in said or not asked
-    assert "Traceback" not in said
+    screen_text = str(child.before)
+    assert ("alone:alpha" in screen_text) is asked
+    assert "66.7" in screen_text or not asked
+    assert "Traceback" not in screen_text
 
 
 def test_only_systems_that_plan_look_for_the_conductor_model(
@@ -298,8 +298,8 @@ def test_an_evaluation_that_was_ended_goes_on(
         "eval", cases, "--systems", "alone", "--yes", "--json", told="continuing 2"
     )
     assert len(two_workers.posts) - before < 12 - 4
-    found = {name: (system["right"], system["n"]) for name, system in by_name(done.json).items()}
-    assert found == {"alone:alpha": (4, 6), "alone:beta": (2, 6)}
+    scores = {name: (system["right"], system["n"]) for name, system in by_name(done.json).items()}
+    assert scores == {"alone:alpha": (4, 6), "alone:beta": (2, 6)}
 
 
 def test_a_stored_evaluation_is_shown_without_its_models(two_workers: Stage, cases: Path) -> None:
@@ -688,8 +688,8 @@ def repeats(*tags: str) -> Script:
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
         text = seen.json["messages"][-1]["content"]
-        said = text.partition("Say ")[2].partition(".")[0]
-        await says(said if said.partition(" ")[0] in tags else "nothing", read=30, written=5)(
+        word = text.partition("Say ")[2].partition(".")[0]
+        await says(word if word.partition(" ")[0] in tags else "nothing", read=30, written=5)(
             seen, wire
         )
 

@@ -73,13 +73,13 @@ exits.
 """
 
 
-def watched(directory: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-c", WATCH, str(directory), *arguments]
+def watched(path: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", WATCH, str(path), *arguments]
 
 
-def start(stage: Stage, directory: Path, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
+def start(stage: Stage, path: Path, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        watched(directory, *arguments),
+        watched(path, *arguments),
         env=stage.environ(env),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -88,11 +88,11 @@ def start(stage: Stage, directory: Path, *arguments: str, **env: str) -> subproc
     )
 
 
-def remains(directory: Path) -> dict[str, Any]:
+def remains(path: Path) -> dict[str, Any]:
     """What was not there before the command."""
-    found = json.loads(directory.read_text())
-    before = found["before"]
-    after = found["after"]
+    manifest = json.loads(path.read_text())
+    before = manifest["before"]
+    after = manifest["after"]
     own = str(after["own"])
     return {
         "threads": sorted((Counter(after["threads"]) - Counter(before["threads"])).elements()),

@@ -61,8 +61,8 @@ def test_a_key_of_several_workers_is_listed_and_tested_once(
     stage.configure(own, workers=dict.fromkeys(("mine", "second"), 'key_env = "MY_OWN_VARIABLE"'))
     monkeypatch.setenv("MY_OWN_VARIABLE", KEY)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    found = [(row["source"], row["workers"]) for row in stage.ok("keys", "list", "--json").json]
-    assert found == [("OPENAI_API_KEY", ["own"]), ("MY_OWN_VARIABLE", ["mine", "second"])]
+    sources = [(row["source"], row["workers"]) for row in stage.ok("keys", "list", "--json").json]
+    assert sources == [("OPENAI_API_KEY", ["own"]), ("MY_OWN_VARIABLE", ["mine", "second"])]
     (row,) = stage.ok("keys", "test", "openai-compatible", "--json").json
     assert (row["workers"], row["source"], row["base_url"]) == (
         ["mine", "second"],
@@ -199,7 +199,7 @@ def test_a_key_is_in_no_argument_of_any_process(stage: Stage, home: Path) -> Non
 
 
 def test_keys_are_tested_with_each_providers_word(stage: Stage) -> None:
-    said = {
+    replies = {
         "good": (200, {"data": []}),
         "wrong": (
             401,
@@ -212,11 +212,11 @@ def test_keys_are_tested_with_each_providers_word(stage: Stage) -> None:
     async def script(seen: SeenRequest, wire: Wire) -> None:
         # Google has a header of its own
         key = seen.headers.get("x-goog-api-key") or seen.headers["authorization"]
-        status, body = said[key.rpartition("sk-key-that-is-")[2]]
+        status, body = replies[key.rpartition("sk-key-that-is-")[2]]
         await wire.json(body, status)
 
     with loopback(script) as server:
-        for provider, state in zip(("openai", "mistral", "gemini", "xai"), said, strict=True):
+        for provider, state in zip(("openai", "mistral", "gemini", "xai"), replies, strict=True):
             done = stage.ok(
                 "keys",
                 "set",
@@ -334,9 +334,9 @@ def test_a_stored_key_makes_its_provider_a_worker_found(stage: Stage) -> None:
     stage.configure(workers=())
     for provider, more in (("openai", ()), ("mistral", ("--base-url", stage.url))):
         assert stage.inside("keys", "set", provider, *more, *FILE, given=KEY).code == 0
-    found = {row["name"]: row["key"] for row in stage.inside("workers", "list", "--json").json}
-    assert found["openai"] == "file"
-    assert "mistral" not in found
+    key_states = {row["name"]: row["key"] for row in stage.inside("workers", "list", "--json").json}
+    assert key_states["openai"] == "file"
+    assert "mistral" not in key_states
 
 
 def test_a_wedged_keyring_does_not_block_a_run(stage: Stage, address: str, home: Path) -> None:

@@ -190,9 +190,9 @@ def test_an_installed_model_is_used_by_its_name(desk: Stage, tiny: Path, tmp_pat
     )
     assert chosen(desk) == "mine"
     assert resolve_planner(load_settings(os.environ)).model == row(desk, "mine")["path"]
-    asked = desk.inside("plan", "How many?", "--planner", "small", "--mode", "mini")
-    assert asked.code in {0, 1}
-    assert "small" not in asked.err
+    planned = desk.inside("plan", "How many?", "--planner", "small", "--mode", "mini")
+    assert planned.code in {0, 1}
+    assert "small" not in planned.err
 
 
 def test_a_planner_reads_its_instructions_when_it_is_chosen(
@@ -307,9 +307,9 @@ def test_an_adapter_plans_with_its_base(desk: Stage, tmp_path: Path) -> None:
         "whole.gguf",
         "trained.gguf",
     )
-    asked = desk.ok("ask", "How many?", "--seed", "3", "--format", "json")
-    assert "whole sha256-ends:" in asked.json["conductor"]
-    assert " + trained sha256-ends:" in asked.json["conductor"]
+    answered = desk.ok("ask", "How many?", "--seed", "3", "--format", "json")
+    assert "whole sha256-ends:" in answered.json["conductor"]
+    assert " + trained sha256-ends:" in answered.json["conductor"]
     assert [item["name"] for item in desk.inside("model", "verify", "--json").json] == [
         "trained",
         "whole",

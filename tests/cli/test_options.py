@@ -67,7 +67,7 @@ def test_every_option_that_may_name_several_keeps_all_that_are_given() -> None:
 
 
 def test_every_other_option_refuses_two_values_or_is_known_to_take_the_last() -> None:
-    taken = set[str]()
+    flags = set[str]()
     for command, path, option in every_option():
         if option.multiple or (option.is_flag and not option.secondary_opts):
             continue
@@ -78,8 +78,8 @@ def test_every_other_option_refuses_two_values_or_is_known_to_take_the_last() ->
             assert all(text in refused.value.message for text in shown), (path, option.opts)
         else:
             read_twice(command, option)
-            taken |= LAST_COUNTS.intersection(option.opts)
-    assert taken == LAST_COUNTS
+            flags |= LAST_COUNTS.intersection(option.opts)
+    assert flags == LAST_COUNTS
 
 
 ADDS_UP = {
@@ -175,7 +175,7 @@ def test_repeated_files_and_parameters_are_all_read(stage: Stage, tmp_path: Path
 
 def test_repeated_settings_add_up_or_are_refused(stage: Stage) -> None:
     base = ("workers", "add", "new", "--kind", "ollama", "--model", "m")
-    for words, told in {
+    for words, message in {
         "--set temperature=0.2 --set temperature=0.9": (
             "--set temperature is given twice: '0.2' and '0.9'"
         ),
@@ -185,7 +185,7 @@ def test_repeated_settings_add_up_or_are_refused(stage: Stage) -> None:
         "--set tags=none --set tags=a": "tags is none and also names some",
         "--set tools=none --tools a": "--tools is given twice: 'none' and 'a'",
     }.items():
-        stage.fails(2, *base, *words.split(), told=told)
+        stage.fails(2, *base, *words.split(), told=message)
     again = ("--set", "context=9000")
     stage.ok(*base, "--set", "tags=a,b", "--set", "tags=c", *again, *again)
     assert stage.own_settings["workers"]["new"]["tags"] == ["a", "b", "c"]
@@ -198,8 +198,8 @@ def test_repeated_settings_add_up_or_are_refused(stage: Stage) -> None:
     assert sorted(stored["allow"]) == ["x", "y", "z"]
     stage.ok(*base, "--tools", "one", "--tools", "two")
     assert stage.own_settings["workers"]["new"]["tools"] == ["one", "two"]
-    told = "--set group is given twice: '4' and '8'"
-    stage.fails(2, "train", "--set", "group=4", "--set", "group=8", told=told)
+    message = "--set group is given twice: '4' and '8'"
+    stage.fails(2, "train", "--set", "group=4", "--set", "group=8", told=message)
 
 
 def test_repeated_headers_are_all_kept(stage: Stage) -> None:

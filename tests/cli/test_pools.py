@@ -601,8 +601,8 @@ def test_adding_a_worker_stores_the_context_that_its_server_gives_it(stage: Stag
 
     async def lists(seen: SeenRequest, wire: Wire) -> None:
         contexts = {"alpha": 16_384, "beta": 8192, "gamma": None}
-        data = [{"id": name, "max_model_len": context} for name, context in contexts.items()]
-        await wire.json({"data": data})
+        models = [{"id": name, "max_model_len": context} for name, context in contexts.items()]
+        await wire.json({"data": models})
 
     with loopback(lists) as server:
         add = ("workers", "add", "new", "-k", "openai-compatible")

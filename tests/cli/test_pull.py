@@ -316,7 +316,7 @@ def test_a_model_that_cannot_be_pulled_is_explained(
     text = " ".join(done.err.split())
     assert message in text
     assert hint in text
-    assert [each["name"] for each in stage.inside("model", "list", "--json").json] == ["small"]
+    assert [row["name"] for row in stage.inside("model", "list", "--json").json] == ["small"]
 
 
 def test_offline_no_repository_can_be_asked(

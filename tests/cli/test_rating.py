@@ -223,13 +223,13 @@ def test_good_and_bad_rate_the_last_answer_of_a_chat(
     stage.configure(workers={"alpha": "card = { strengths = { math = 0.8 } }", "beta": ""})
     talk("/good", "How many?", "/good 1", "/bad", "/bad 7", "/bad it", "How many now?")
     err = capsys.readouterr().err
-    for said in (
+    for line in (
         "the conversation has no run yet",
         "good; credit: alpha 1.00",
         "bad; credit: alpha 1.00",
         "no step 7",
         "'it' is not a step",
     ):
-        assert said in err, err
+        assert line in err, err
     assert [item["verdict"] for item in ratings(stage)] == ["good", "bad"]
     assert "math 0.81" in stage.asked("planner")[-1].json["messages"][0]["content"]

@@ -200,8 +200,8 @@ def test_an_evaluation_holds_a_key_only_where_its_user_wrote_it(
         "tags": ["keys"],
     }
     cases.write_text(json.dumps(case) + "\n")
-    asked = ("--debug", "eval", cases, "--systems", "alone", "--yes")
-    shown = [keyed.inside(*asked), keyed.inside("eval", "--show", "last", "--json")]
+    command = ("--debug", "eval", cases, "--systems", "alone", "--yes")
+    shown = [keyed.inside(*command), keyed.inside("eval", "--show", "last", "--json")]
     assert [done.code for done in shown] == [0, 0], [done.err for done in shown]
     assert f"Bearer {KEY}" in sent(keyed)
     [copy] = keyed.home.rglob("cases.jsonl")

@@ -28,8 +28,8 @@ from tests.state.test_shared_spend import reserve
 
 def test_the_models_of_a_server_are_listed(stage: Stage) -> None:
     """A server is named by its URL, or by a worker there; a policy forbids asking it, too."""
-    for place in (stage.url, "alpha"):
-        assert [row["name"] for row in stage.ok("workers", "models", place, "--json").json] == [
+    for value in (stage.url, "alpha"):
+        assert [row["name"] for row in stage.ok("workers", "models", value, "--json").json] == [
             "alpha",
             "beta",
         ]

@@ -198,11 +198,11 @@ def test_discovered_workers_are_proposed_once(stage: Stage, home: Path) -> None:
         Worker(name="openai", kind="openai", model="a"),
         Worker(name="mistral", kind="mistral", model="m"),
     )
-    new = propose_workers(found(home, workers=hand), load_settings(stage.environ()))
-    assert [(step.name, step.done) for step in new] == [("openai", True), ("openai-2", False)]
-    assert "its key is missing: conductor keys set mistral" in new[0].text
-    assert new[1].command_line == "conductor workers add openai-2 --kind openai --model a"
-    assert "sends text to openai" in new[1].text
+    proposed = propose_workers(found(home, workers=hand), load_settings(stage.environ()))
+    assert [(step.name, step.done) for step in proposed] == [("openai", True), ("openai-2", False)]
+    assert "its key is missing: conductor keys set mistral" in proposed[0].text
+    assert proposed[1].command_line == "conductor workers add openai-2 --kind openai --model a"
+    assert "sends text to openai" in proposed[1].text
 
 
 @pytest.mark.parametrize(
@@ -234,12 +234,12 @@ def test_json_without_yes_only_proposes(fresh: Stage) -> None:
     assert KEY not in done.out
     assert done.json["done"] is None
     assert done.json["found"]["keys"] == "gemini in GEMINI_API_KEY"
-    new = {step["name"]: step for step in done.json["proposal"]}
+    steps_by_name = {step["name"]: step for step in done.json["proposal"]}
     assert (
-        new["gemini"]["command"]
+        steps_by_name["gemini"]["command"]
         == "conductor workers add gemini --kind gemini --model gemini-3.8-flash"
     )
-    about = new["gemini/gemini-3.5-flash-lite"]["about"]
+    about = steps_by_name["gemini/gemini-3.5-flash-lite"]["about"]
     assert "sends each question to gemini, $0.3000 in and $2.50 out per million tokens" in about
     assert "to plan on this machine later: conductor model pull qwen2.5-" in about
     assert not fresh.own.exists()
@@ -431,8 +431,10 @@ def test_a_server_is_added_by_its_address(fresh: Stage) -> None:
     text = person.end()
     assert "it offers alpha, beta" in text
     assert "127.0.0.1:1 cannot be reached" in text
-    found = [item.worker for item in load_settings(fresh.environ()).workers]
-    assert sorted((each.name, each.model, each.options["base_url"]) for each in found) == [
+    workers = [item.worker for item in load_settings(fresh.environ()).workers]
+    assert sorted(
+        (worker.name, worker.model, worker.options["base_url"]) for worker in workers
+    ) == [
         ("alpha", "alpha", fresh.url),
         ("beta", "beta", fresh.url),
     ]

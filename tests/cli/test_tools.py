@@ -271,7 +271,7 @@ def test_a_login_goes_on_in_the_browser_and_lasts(
         "web",
         told="a login needs a terminal and a browser: conductor tools test web",
     )
-    for rules, told in (
+    for rules, message in (
         ({"state": "another"}, "State parameter mismatch"),
         ({"refuse": True}, "the login was refused: access_denied"),
         ({}, "web offers 1 tool"),
@@ -279,7 +279,7 @@ def test_a_login_goes_on_in_the_browser_and_lasts(
         web.write_text(json.dumps(rules))
         with terminal(stage, "tools", "test", "web", size=(400, 24)) as screen:
             screen.end()
-            assert told in screen.raw
+            assert message in screen.raw
     assert log.read_text().split() == [*["register", "authorize"] * 3, "exchange"]
     log.unlink()
     stage.ok("tools", "test", "web")
@@ -417,12 +417,12 @@ def test_the_secret_of_a_header_is_kept_in_the_keyring(stage: Stage) -> None:
             in stage.ends(1, "tools", "test", "old").out
         )
     assert "pl41n" not in stage.ok("tools", "list", "--json").out
-    found = [
+    rows = [
         row
         for row in stage.inside("doctor", "--offline", "--json").json["checks"]
         if row["name"] == "tools old"
     ]
-    assert "the secret of the header Authorization stands in" in found[0]["found"]
+    assert "the secret of the header Authorization stands in" in rows[0]["found"]
 
 
 @pytest.mark.parametrize(

@@ -99,9 +99,9 @@ def test_a_read_only_disk(stage: Stage, read_only: tuple[str, ...]) -> None:
 
     What was stored before can be listed, shown, replayed and run again.
     """
-    asked = stage.run("ask", "hi", under=read_only)
-    assert (asked.code, asked.out) == (0, "alpha answers\n")
-    assert f"{NOTHING_STORED}: {stage.traces.parent}: " in asked.err
+    done = stage.run("ask", "hi", under=read_only)
+    assert (done.code, done.out) == (0, "alpha answers\n")
+    assert f"{NOTHING_STORED}: {stage.traces.parent}: " in done.err
     assert len(stage.run("trace", "list", "--json", under=read_only).json) == 1
     assert "alpha answers" in stage.run("trace", "show", under=read_only).out
     assert stage.run("trace", "replay", "--speed", "0", under=read_only).out == "alpha answers\n"
@@ -274,6 +274,6 @@ def test_too_few_open_files_are_told_as_that(stage: Stage, tmp_path: Path) -> No
     few_files = ("bash", "-c", 'ulimit -n 40; exec "$@"', "limited")
     done = stage.run(*command, "--parallel", "64", under=few_files)
     assert done.code in {5, 7}, done
-    told = done.err + (tmp_path / "a.failed.jsonl").read_text()
-    assert "the system allows no further open file" in told
-    assert "nothing on this machine answers there" not in told
+    printed = done.err + (tmp_path / "a.failed.jsonl").read_text()
+    assert "the system allows no further open file" in printed
+    assert "nothing on this machine answers there" not in printed

@@ -220,20 +220,20 @@ def test_narrowing_never_loosens(data: st.DataObject) -> None:
     """
     item = data.draw(st.sampled_from(NARROWING))
     old = data.draw(st.just(item.default) | VALUES[item.type])
-    new = data.draw(VALUES[item.type])
+    value = data.draw(VALUES[item.type])
     values = {item.name: old}
     origins = {item.name: "default"}
-    narrow(values, origins, item, new, "project")
+    narrow(values, origins, item, value, "project")
     after: Any = values[item.name]
     match item.type:
         case "names" | "groups":
-            assert set(after) >= {*old, *new}  # type: ignore[misc]
+            assert set(after) >= {*old, *value}  # type: ignore[misc]
         case "yes-no":
             assert after is True
         case _:
-            assert after <= new
+            assert after <= value
             assert old is None or after <= old
-    assert not narrow(values, origins, item, new, "project")
+    assert not narrow(values, origins, item, value, "project")
     assert values[item.name] == after
 
 

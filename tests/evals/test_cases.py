@@ -212,9 +212,9 @@ def test_orderings_have_one_answer() -> None:
         chain = [name]
         while chain[-1] in taller:
             chain.append(taller[chain[-1]])
-        (place,) = re.findall(r"Who is the (.+) of the five", case.question)
+        (place_name,) = re.findall(r"Who is the (.+) of the five", case.question)
         assert len(chain) == 5
-        assert chain[places.index(place)] == case.answer
+        assert chain[places.index(place_name)] == case.answer
 
 
 def test_letter_questions_have_the_right_answer() -> None:

@@ -64,12 +64,12 @@ def test_the_judge_decides_where_no_rule_does(reply: str, verdict: str, tmp_path
 def test_a_rule_decides_and_the_judge_is_compared_with_it(tmp_path: Path) -> None:
     questions = cases(6)
     by = judge("VERDICT: RIGHT")
-    found = judged(tmp_path, by, *questions)
-    assert {outcome.verdict for outcome in found.values()} == {"right", "wrong"}
-    assert all(outcome.confirmed == outcome.right for outcome in found.values())
+    evaluation = judged(tmp_path, by, *questions)
+    assert {outcome.verdict for outcome in evaluation.values()} == {"right", "wrong"}
+    assert all(outcome.confirmed == outcome.right for outcome in evaluation.values())
     stored, _ = make_evaluation(tmp_path / "e", orchestra(), questions, ["alone:ann"])
     summary = summarize(stored.outcomes(), ["alone:ann"])
-    right = sum(outcome.right for outcome in found.values())
+    right = sum(outcome.right for outcome in evaluation.values())
     assert (summary.agreed, summary.compared, summary.judging.calls) == (right, 6, 6)
     spec, _ = make_evaluation(tmp_path / "named", orchestra(), questions, ["alone:ann"], judge="jo")
     assert any(

@@ -69,10 +69,10 @@ def test_equal_expressions_are_right(text: str, answer: str) -> None:
     ],
 )
 def test_each_usual_form_of_an_answer_is_found(form: str, answer: str) -> None:
-    said = (
+    reply = (
         json.dumps({"why": "since it is 3", "answer": answer}) if form == "json" else form % answer
     )
-    assert SCORERS["math"].is_correct(said, answer, ())
+    assert SCORERS["math"].is_correct(reply, answer, ())
     for denied in (
         f"The answer is not ${answer}$.",
         f"The answer is not {answer}.",
@@ -101,9 +101,9 @@ def test_other_expressions_are_wrong(text: str, answer: str) -> None:
 
 
 def test_equal_expressions_have_one_normal_form() -> None:
-    said = SCORERS["math"].extract
-    assert said(r"\boxed{\frac{2}{4}}", ()) != ""
-    assert said("It is 7.", ()) == said(r"\boxed{7}", ()) == "7"
+    extract = SCORERS["math"].extract
+    assert extract(r"\boxed{\frac{2}{4}}", ()) != ""
+    assert extract("It is 7.", ()) == extract(r"\boxed{7}", ()) == "7"
 
 
 def test_an_endless_computation_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

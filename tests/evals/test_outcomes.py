@@ -53,8 +53,8 @@ def test_the_words_of_silence_are_those_of_the_program() -> None:
             ).end()
         )
     assert error.value.reason == "empty_answer"
-    for said in ("", "?"):
-        models = {"ann": says(said), "bob": says("4")}
+    for answer in ("", "?"):
+        models = {"ann": says(answer), "bob": says("4")}
         outcome = outcome_of("alone:ann", models=models, worker_profile=WorkerProfile(refusal="?"))
         assert (outcome.verdict, outcome.answer, outcome.error) == ("wrong", "", "")
     outcome = outcome_of("conductor", models={"ann": says("4"), "bob": says(""), "cyd": says("4")})

@@ -873,8 +873,8 @@ BIGCODEBENCH = {
 def read(tmp_path: Path, suite: str, row: dict[str, Any]) -> Case:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row), encoding="utf-8")
-    (found,) = read_suite(SUITES[suite], path)
-    return found
+    (loaded,) = read_suite(SUITES[suite], path)
+    return loaded
 
 
 @pytest.mark.parametrize(

@@ -178,8 +178,8 @@ def judged(**signs: str) -> EvaluationVerdict:
 
     `_` in a name stands for a hyphen, two of them for a colon.
     """
-    named = {name.replace("__", ":").replace("_", "-"): found for name, found in signs.items()}
-    made = chain.from_iterable(outcomes(name, found) for name, found in named.items())
+    named = {name.replace("__", ":").replace("_", "-"): sign for name, sign in signs.items()}
+    made = chain.from_iterable(outcomes(name, sign) for name, sign in named.items())
     return reach_verdict(summarize(list(made), systems=list(named)))
 
 

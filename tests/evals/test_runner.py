@@ -220,7 +220,7 @@ def test_a_full_disk_ends_the_evaluation_and_judged_outcomes_stay(
 
 def test_seconds_are_those_of_the_longest_chain_of_calls(tmp_path: Path) -> None:
     models: dict[str, Model] = {
-        name: Timed(name, taken) for name, taken in (("ann", 2.0), ("bob", 3.0), ("cyd", 5.0))
+        name: Timed(name, seconds) for name, seconds in (("ann", 2.0), ("bob", 3.0), ("cyd", 5.0))
     }
     by = orchestra(
         models, model=Timed("planner", 0.5, "B | - | Do.\nA | - | Do.\nC | 1 2 | Do.", "C")
@@ -321,8 +321,8 @@ def test_a_file_cut_at_any_byte_is_repaired(tmp_path: Path, file: str) -> None:
     half = whole[OUTCOMES].index(b"\n", 1)
     begin = {OUTCOMES: half, "calls.jsonl": 0}[file]
     for cut in range(begin, len(whole[file]), 31 if file == OUTCOMES else 97):
-        for name, data in whole.items():
-            (tmp_path / "e" / name).write_bytes(data)
+        for name, content in whole.items():
+            (tmp_path / "e" / name).write_bytes(content)
         (tmp_path / "e" / file).write_bytes(whole[file][:cut])
         if file != OUTCOMES:  # the outcome is written last
             (tmp_path / "e" / OUTCOMES).write_bytes(whole[OUTCOMES][:half])

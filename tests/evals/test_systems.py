@@ -233,12 +233,12 @@ def test_workers_without_a_measured_card_are_named() -> None:
     assert unmeasured_workers(
         orchestra({"bob": models["bob"]}, pool=bare, unavailable=absent).team
     ) == ["bob"]
-    known = Pool(
+    pool = Pool(
         workers=(
             Worker(name="bob", kind="scripted", card=Card(strengths={"a": 0.5}, measured=True)),
         )
     )
-    assert unmeasured_workers(orchestra({"bob": models["bob"]}, pool=known).team) == []
+    assert unmeasured_workers(orchestra({"bob": models["bob"]}, pool=pool).team) == []
 
 
 @pytest.mark.parametrize(

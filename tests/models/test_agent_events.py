@@ -93,11 +93,11 @@ def test_a_cost_of_zero_is_unknown() -> None:
     ]
     assert costs == [None, Decimal("1.0"), None]
     result = {"type": "result", "subtype": "success", "result": "x", "usage": {"output_tokens": 1}}
-    found = [
+    results = [
         read("claude-code", lines({**result, "total_cost_usd": cost}))[0].usage("").cost
         for cost in (0, -1, "x")
     ]
-    assert found == [None, None, None]
+    assert results == [None, None, None]
 
 
 def test_what_an_agent_does_not_count_is_estimated() -> None:

@@ -61,14 +61,14 @@ def test_calls_and_results_go_back() -> None:
 
 def test_a_server_gets_back_what_it_wants_and_nothing_else() -> None:
     google = {"google": {"thought_signature": "s1"}}
-    data = {
+    provider_data = {
         "reasoning_content": "Hm.",
         "extra_content": {"a1": google},
         "blocks": ["of another API"],
     }
     call = ToolCall(id="a1", name="now", arguments="{}")
     sent = fields(
-        Message(role="assistant", content="Yes.", tool_calls=(call,), provider_data=data)
+        Message(role="assistant", content="Yes.", tool_calls=(call,), provider_data=provider_data)
     )["messages"][0]
     assert sent == {
         "role": "assistant",

@@ -341,10 +341,10 @@ def next_turn(chunks: list[Chunk], content: str = "") -> Request:
     """
     tool_calls = calls(chunks)
     first, second = tool_calls
-    said = content or text(chunks)
+    answer = content or text(chunks)
     provider_data = chunks[-1].provider_data
     turn = Message(
-        role="assistant", content=said, tool_calls=tool_calls, provider_data=provider_data
+        role="assistant", content=answer, tool_calls=tool_calls, provider_data=provider_data
     )
     results = (
         Message(role="tool", content="3 degrees", tool_call_id=first.id),
@@ -417,7 +417,7 @@ def row(name: str) -> str:
     results = "no"
     if in_order(body, data(CHART), "And now?"):
         results = "after it" if "The files of the result" in body else "inside it"
-    taken = [
+    reading = [
         "yes"
         if data(file)
         in ask(name, fine, request_of(Message(role="user", content="?", attachments=(file,))))[1]
@@ -429,7 +429,7 @@ def row(name: str) -> str:
         "yes" if thinking(chunks) else "no",
         "several at once" if len(tool_calls) == 2 else "one",
         "in pieces" if len(pieces) > 1 else "whole",
-        *taken,
+        *reading,
         results,
     ]
     return f"| {' | '.join(cells)} |"

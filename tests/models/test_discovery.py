@@ -293,11 +293,11 @@ def test_the_chat_models_of_a_server_are_listed(
             kind=kind,
             options={"base_url": f"{server.url}/v1", "headers": {"x-team": "7"}},
         )
-        found = asyncio.run(list_models(worker, "secret-key", seconds=5))
+        model_list = asyncio.run(list_models(worker, "secret-key", seconds=5))
         [seen] = server.requests
-    amounts = [model.price and (model.price.input, model.price.output) for model in found]
+    amounts = [model.price and (model.price.input, model.price.output) for model in model_list]
     assert [
-        (model.name, model.context, price) for model, price in zip(found, amounts, strict=True)
+        (model.name, model.context, price) for model, price in zip(model_list, amounts, strict=True)
     ] == listed
     assert (seen.path, seen.headers["x-team"]) == (path, "7")
     assert "secret-key" in str(seen.headers)

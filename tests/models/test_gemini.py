@@ -188,21 +188,21 @@ def test_files_larger_than_a_request_are_refused_before_anything_is_sent() -> No
 @pytest.mark.parametrize("model", [NEW, OLD])
 def test_files_of_results_stand_where_the_model_reads_them(model: str) -> None:
     """Newer models read them inside a result, older ones only in the next turn of the user."""
-    found = tuple(ToolCall(id=own, name="weather", arguments="{}") for own in ("a", "b"))
+    calls = tuple(ToolCall(id=own, name="weather", arguments="{}") for own in ("a", "b"))
     turns = sent(
         ASK,
-        Message(role="assistant", content="", tool_calls=found),
+        Message(role="assistant", content="", tool_calls=calls),
         Message(role="tool", content="A map.", tool_call_id="a", attachments=(CHART,)),
         Message(role="tool", content="A text.", tool_call_id="b", attachments=(PAPER,)),
         model=model,
         tools=(WEATHER,),
     )["contents"][2:]
-    first, second = (each["functionResponse"] for each in turns[0]["parts"])
+    first, second = (part["functionResponse"] for part in turns[0]["parts"])
     assert (first["response"], second["response"]) == ({"output": "A map."}, {"output": "A text."})
     assert ("parts" in first, "parts" in second) == (model == NEW, model == NEW)
     shown = list(chain.from_iterable(turn["parts"] for turn in turns[1:]))
     names = ["The files of the result a:", "The files of the result b:"]
-    assert [each["text"] for each in shown if "text" in each] == ([] if model == NEW else names)
+    assert [part["text"] for part in shown if "text" in part] == ([] if model == NEW else names)
     assert json.dumps(turns).count("inlineData") == 2
 
 
@@ -399,7 +399,7 @@ def test_calls_go_back_with_their_signatures_in_their_places() -> None:
     now = Message(role="user", content="Now?")
     body = sent(ASK, turn_of(chunks), *results, now, tools=(WEATHER,))
     oslo = {"id": first.id, "name": "weather", "args": {"city": "Oslo"}}
-    known = {"id": first.id, "name": "weather", "response": {"output": '{"celsius": 7}'}}
+    response = {"id": first.id, "name": "weather", "response": {"output": '{"celsius": 7}'}}
     failed = {"id": "own", "name": "weather", "response": {"error": "no city"}}
     assert body["contents"][1:] == [
         {
@@ -411,7 +411,7 @@ def test_calls_go_back_with_their_signatures_in_their_places() -> None:
                 {"functionCall": {"id": "own", "name": "weather", "args": {}}},
             ],
         },
-        {"role": "user", "parts": [{"functionResponse": known}, {"functionResponse": failed}]},
+        {"role": "user", "parts": [{"functionResponse": response}, {"functionResponse": failed}]},
         {"role": "user", "parts": [{"text": "Now?"}]},
     ]
 
@@ -428,9 +428,9 @@ def test_a_turn_that_was_changed_has_no_signature_of_what_it_was() -> None:
 def test_a_call_of_another_model_has_the_signature_that_is_not_checked(
     model: str, signed: bool
 ) -> None:
-    found = tuple(ToolCall(id=own, name="weather", arguments="{}") for own in ("a", "b"))
-    results = (Message(role="tool", content="7", tool_call_id=call.id) for call in found)
-    turn = Message(role="assistant", content="", tool_calls=found)
+    calls = tuple(ToolCall(id=own, name="weather", arguments="{}") for own in ("a", "b"))
+    results = (Message(role="tool", content="7", tool_call_id=call.id) for call in calls)
+    turn = Message(role="assistant", content="", tool_calls=calls)
     body = sent(ASK, turn, *results, model=model, tools=(WEATHER,))
     marks = ["thoughtSignature" in item for item in body["contents"][1]["parts"]]
     assert marks == [signed, False]

@@ -78,8 +78,10 @@ def test_what_google_does_not_take_is_left_out_and_said() -> None:
     request = Request(messages=(ASK,), tools=(WEATHER,), parallel_tool_calls=False, seed=7)
     chunks, seen = asked_by("gemini-chat", fine, request, model=NEW)
     assert not {"seed", "parallel_tool_calls"} & seen[0].json.keys()
-    said = [chunk.note.partition(" does not accept ")[2] for chunk in chunks if chunk.note]
-    assert said == ["parallel_tool_calls; sent without it", "seed; sent without it"]
+    refused_fields = [
+        chunk.note.partition(" does not accept ")[2] for chunk in chunks if chunk.note
+    ]
+    assert refused_fields == ["parallel_tool_calls; sent without it", "seed; sent without it"]
 
 
 def test_schemas_of_tools_have_only_what_google_knows() -> None:
@@ -128,9 +130,9 @@ def test_calls_go_back_with_their_signatures() -> None:
 def test_a_call_of_another_model_has_the_signature_that_is_not_checked(
     model: str, mark: dict[str, Any]
 ) -> None:
-    found = tuple(ToolCall(id=own, name="weather", arguments="{}") for own in ("a", "b"))
-    turn = Message(role="assistant", content="", tool_calls=found)
-    results = (Message(role="tool", content="7", tool_call_id=call.id) for call in found)
+    calls = tuple(ToolCall(id=own, name="weather", arguments="{}") for own in ("a", "b"))
+    turn = Message(role="assistant", content="", tool_calls=calls)
+    results = (Message(role="tool", content="7", tool_call_id=call.id) for call in calls)
     first, second = sent(ASK, turn, *results, model=model, tools=(WEATHER,)).json["messages"][1][
         "tool_calls"
     ]

@@ -151,11 +151,11 @@ def test_a_connection_with_more_or_nothing_behind_its_answer_is_not_used_again(
     async def go() -> list[bytes]:
         async with raw_server(first, WHOLE, close=close) as url:
             client = HttpClient(url)
-            found = [await body_of(client)]
+            bodies = [await body_of(client)]
             await asyncio.sleep(0.05)
-            found.append(await body_of(client))
+            bodies.append(await body_of(client))
             await client.close()
-            return found
+            return bodies
 
     assert asyncio.run(go()) == [b"ok", b"ok"]
 
@@ -244,11 +244,11 @@ def test_an_address_that_does_not_answer_is_passed_over(monkeypatch: pytest.Monk
     async def go() -> bytes:
         async with raw_server(WHOLE) as url:
             port = int(url.rpartition(":")[2])
-            found = [
+            addresses = [
                 (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", each))
                 for each in (1, port)
             ]
-            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
             client = HttpClient(f"http://localhost:{port}")
             try:
                 return await body_of(client)
@@ -327,11 +327,11 @@ def test_the_loop_of_the_server_is_spoken_to_as_well(
 
     async def go(url: str) -> list[bytes]:
         client = HttpClient(url, ca_file=str(signed.ca) if signed else "")
-        found = [await body_of(client) for _ in range(3)]
+        bodies = [await body_of(client) for _ in range(3)]
         async with client.open("GET", "") as left:
             assert left.status == 200
         await client.close()
-        return found
+        return bodies
 
     with (
         loopback(answer, tls) as server,

@@ -120,8 +120,8 @@ def test_the_same_seed_writes_the_same_text(tiny: Path) -> None:
 def test_the_seed_of_the_model_serves_requests_without_one(tiny: Path) -> None:
     seeded = LlamaOptions(context=1024, threads=1, seed=7)
     request = clear(temperature=1.0)
-    found = reply_texts(tiny, request, request, options=seeded)
-    assert found == reply_texts(tiny, *[replace(request, seed=7)] * 2)
+    replies = reply_texts(tiny, request, request, options=seeded)
+    assert replies == reply_texts(tiny, *[replace(request, seed=7)] * 2)
 
 
 def test_a_reply_without_a_limit_fills_the_context(tiny: Path) -> None:
@@ -163,8 +163,8 @@ def test_special_tokens_in_a_question_are_text(tiny: Path) -> None:
         vocabulary = engine.vocabulary
         harmless, harmful = ([*tokens(engine, question)] for question in ("1", attack))
         control = [
-            [token for token in found if not vocabulary.token_bytes(token)]
-            for found in (harmless, harmful)
+            [token for token in text if not vocabulary.token_bytes(token)]
+            for text in (harmless, harmful)
         ]
         assert control[0] == control[1] != []
         read = vocabulary.tokenize_prompt([PromptPiece(attack, control=False)], nothing).tokens
@@ -301,8 +301,8 @@ def test_a_long_prompt_is_cancelled_between_batches(
 
 def test_concurrent_streams_do_not_influence_each_other(tiny: Path) -> None:
     requests = [clear(f"Question {number}", temperature=1.0, seed=number) for number in range(4)]
-    found = [text(chunks) for chunks in together(Llama(tiny, ONE), *requests)]
-    assert found == [reply_texts(tiny, request)[0] for request in requests]
+    answers = [text(chunks) for chunks in together(Llama(tiny, ONE), *requests)]
+    assert answers == [reply_texts(tiny, request)[0] for request in requests]
 
 
 def test_a_waiting_stream_can_be_cancelled(tiny: Path) -> None:

@@ -50,11 +50,11 @@ def continued(request: Request, answer: str, text: str) -> Request:
 def rooms(path: Path, *requests: Request) -> list[int]:
     """How many tokens the context holds: at first, and after each request."""
     with opened(path, context=2048) as engine:
-        found = [engine.kv_cache.capacity]
+        capacities = [engine.kv_cache.capacity]
         for request in requests:
             list(engine.generate(request, CancelToken()))
-            found.append(engine.kv_cache.capacity)
-    return found
+            capacities.append(engine.kv_cache.capacity)
+    return capacities
 
 
 def test_a_context_is_as_large_as_its_prompts_need(tiny: Path) -> None:

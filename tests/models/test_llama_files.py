@@ -283,14 +283,14 @@ def test_a_header_with_very_much_in_it_is_refused(tmp_path: Path) -> None:
     )
     tokens = text_of(b"tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 600_001)
     merges = text_of(b"tokenizer.ggml.merges") + struct.pack("<IIQ", 9, 8, 2_000_001)
-    for name, body, said in (
+    for name, body, message in (
         ("long", long, "more than 16 MiB of text"),
         ("tokens", tokens + bytes(8 * 700_000), "a list of 600,001 texts"),
         ("merges", merges + bytes(8 * 2_100_000), "a list of 2,000,001 texts"),
     ):
         path = tmp_path / f"{name}.gguf"
         path.write_bytes(begin + body)
-        with pytest.raises(ModelError, match=said):
+        with pytest.raises(ModelError, match=message):
             read_header(path)
 
 

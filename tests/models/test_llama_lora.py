@@ -96,11 +96,11 @@ def shapes(architecture: str) -> dict[str, tuple[int, ...]]:
 
 def random_weights(architecture: str) -> Weights:
     draw = np.random.default_rng(1)
-    found = {
+    tensors = {
         name: draw.standard_normal(shape).astype(np.float32)
         for name, shape in shapes(architecture).items()
     }
-    return {name: 1 + array / 4 if "norm" in name else array / 6 for name, array in found.items()}
+    return {name: 1 + array / 4 if "norm" in name else array / 6 for name, array in tensors.items()}
 
 
 def save_model(path: Path, architecture: str, weights: Weights) -> Path:
@@ -172,15 +172,15 @@ class Adapter:
 
         PEFT multiplies each with `lora_alpha` divided by the rank.
         """
-        found = dict(weights)
+        changed = dict(weights)
         for module, rank in self.modules.items():
             a, b = (
                 array.astype(np.float64)
                 for name, array in self.tensors.items()
                 if f".{module}." in name
             )
-            found[f"{module}.weight"] = weights[f"{module}.weight"] + 8 / rank * (b @ a)
-        return found
+            changed[f"{module}.weight"] = weights[f"{module}.weight"] + 8 / rank * (b @ a)
+        return changed
 
     def save(self, directory: Path) -> Path:
         directory.mkdir(exist_ok=True)

@@ -327,7 +327,7 @@ def ranked(engine: LlamaEngine, rank: int, **more: Any) -> str:
 
 def test_replies_come_in_the_order_of_their_probability(ending: Path) -> None:
     with opened(ending, context=256) as engine:
-        found = [ranked(engine, rank, max_tokens=1) for rank in range(4)]
+        ranks = [ranked(engine, rank, max_tokens=1) for rank in range(4)]
         list(engine.generate(ask("Who?", max_tokens=1, temperature=0.0), CancelToken()))
         order = np.argsort(-np.array(engine.vocabulary.logits(engine.context)), kind="stable")[
             :4
@@ -336,7 +336,7 @@ def test_replies_come_in_the_order_of_their_probability(ending: Path) -> None:
             "" if engine.vocabulary.is_end(token) else engine.vocabulary.token_bytes(token).decode()
             for token in order
         ]
-    assert found == texts
+    assert ranks == texts
 
 
 def test_each_rank_is_another_reply_and_the_same_whatever_was_asked_before(ending: Path) -> None:
@@ -351,11 +351,11 @@ def test_each_rank_is_another_reply_and_the_same_whatever_was_asked_before(endin
 
 def test_a_search_keeps_to_the_grammar_and_begins_again_when_nothing_is_left(tiny: Path) -> None:
     with opened(tiny, context=256) as engine:
-        found = [
+        ranks = [
             ranked(engine, rank, grammar='root ::= ("a" | "b") ("c" | "d")') for rank in range(6)
         ]
-    assert set(found[:4]) == {"ac", "ad", "bc", "bd"}
-    assert found[4] == found[0] != found[5]
+    assert set(ranks[:4]) == {"ac", "ad", "bc", "bd"}
+    assert ranks[4] == ranks[0] != ranks[5]
 
 
 def test_several_searches_at_the_same_time_write_no_reply_twice(

@@ -40,8 +40,8 @@ STRICT = (
 
 
 def prompt(source: str, messages: tuple[Message, ...] = (USER,), *, thinking: bool = True) -> str:
-    found = render_messages(ChatTemplate("m.gguf", source, NAMES), messages, thinking=thinking)
-    return "".join(piece.text for piece in found)
+    rendered = render_messages(ChatTemplate("m.gguf", source, NAMES), messages, thinking=thinking)
+    return "".join(piece.text for piece in rendered)
 
 
 def test_message_contents_are_pieces_of_their_own() -> None:
@@ -131,10 +131,10 @@ def test_a_prompt_that_opens_thinking_is_recognized(end: str, opens: bool) -> No
         opens_thinking(render_messages(ChatTemplate("m.gguf", source, {}), (USER,), thinking=True))
         is opens
     )
-    asked = (Message(role="user", content="<think>"),)
+    messages = (Message(role="user", content="<think>"),)
     assert not opens_thinking(
         render_messages(
-            ChatTemplate("m.gguf", "{{ messages[0].content }}", {}), asked, thinking=True
+            ChatTemplate("m.gguf", "{{ messages[0].content }}", {}), messages, thinking=True
         )
     )
 
@@ -272,12 +272,12 @@ def decoded(
 
 @given(TEXTS, st.lists(st.integers(0, 200), max_size=9), st.lists(TEXTS.filter(bool), max_size=2))
 def test_the_division_of_bytes_changes_nothing(text: str, cuts: list[int], stop: list[str]) -> None:
-    found, _, stopped = decoded(text.encode(), cuts, tuple(stop), None)
+    text_pieces, _, stopped = decoded(text.encode(), cuts, tuple(stop), None)
     ends = [text.index(mark) for mark in stop if mark in text]
     assert stopped is bool(ends)
-    assert text.startswith(found)
-    assert found == decoded(text.encode(), [], tuple(stop), None)[0] or stopped
-    assert len(found) <= min([*ends, len(text)]) or len(ends) > 1
+    assert text.startswith(text_pieces)
+    assert text_pieces == decoded(text.encode(), [], tuple(stop), None)[0] or stopped
+    assert len(text_pieces) <= min([*ends, len(text)]) or len(ends) > 1
 
 
 def test_the_first_of_two_stop_strings_to_come_ends_the_text() -> None:

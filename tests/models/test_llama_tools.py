@@ -107,9 +107,9 @@ def test_a_prompt_has_tools_calls_and_results(source: str) -> None:
 
 def test_where_an_answer_is_wanted_calls_and_results_are_told_in_words() -> None:
     """A small model that sees calls in their form makes another one instead of an answer."""
-    found = [(message.role, message.content) for message in told_as_text(TURN)]
+    roles = [(message.role, message.content) for message in told_as_text(TURN)]
     called = "\n".join(f"I call {call.name} with {call.arguments}." for call in CALLS)
-    assert found == [
+    assert roles == [
         ("user", ASK.content),
         ("assistant", called),
         ("user", "The result of weather:\n\n3 degrees"),
@@ -141,15 +141,15 @@ def reply_of(
 
 def read(written: str, form: ToolForm = HERMES, **more: Any) -> tuple[str, list[tuple[str, str]]]:
     """The text and the calls of a reply, the same however it is cut into pieces."""
-    found = set()
+    names = set()
     for size in (1, 3, 1000):
         chunks = reply_of(written, form, size, **more)
         made = tuple((call.name, call.arguments) for call in calls(chunks))
         assert len({call.id for call in calls(chunks)}) == len(made)
         assert chunks[-1].finish == ("tool" if made else more.get("finish", "stop"))
         assert chunks[-1].usage == Usage(tokens_out=9)
-        found.add((text(chunks), made))
-    ((shown, made),) = found
+        names.add((text(chunks), made))
+    ((shown, made),) = names
     return shown, list(made)
 
 

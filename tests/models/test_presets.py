@@ -35,10 +35,10 @@ PUBLISHED = [
 @pytest.fixture(scope="module")
 def prices() -> dict[str, Any]:
     """The table of models in litellm, read as data: it is not imported."""
-    found = importlib.util.find_spec("litellm")
-    assert found is not None
-    assert found.origin is not None
-    table = Path(found.origin).parent / "model_prices_and_context_window_backup.json"
+    module_spec = importlib.util.find_spec("litellm")
+    assert module_spec is not None
+    assert module_spec.origin is not None
+    table = Path(module_spec.origin).parent / "model_prices_and_context_window_backup.json"
     return dict(json.loads(table.read_text(encoding="utf-8")))
 
 
@@ -140,11 +140,11 @@ def test_figures_hold_for_the_effort_that_they_were_measured_with() -> None:
 
 
 def test_a_name_behind_another_address_is_nobodys() -> None:
-    known = made("openai", "gpt-5")
+    worker = made("openai", "gpt-5")
     assert builtin_card(
-        replace(known, options={"base_url": "https://api.openai.com/v1/"})
-    ) == builtin_card(known)
-    assert builtin_card(replace(known, options={"base_url": "http://127.0.0.1:1/v1"})) == Card()
+        replace(worker, options={"base_url": "https://api.openai.com/v1/"})
+    ) == builtin_card(worker)
+    assert builtin_card(replace(worker, options={"base_url": "http://127.0.0.1:1/v1"})) == Card()
 
 
 def test_a_model_is_known_through_whoever_serves_it() -> None:

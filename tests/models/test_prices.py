@@ -243,9 +243,9 @@ def test_workers_get_the_price_of_their_model() -> None:
         Worker(name="file", kind="llama", model="a.gguf", price=FREE),
         Worker(name="states", kind="openrouter", model="openai/gpt-4o"),
     )
-    found, problem = with_prices(workers)
+    priced_workers, problem = with_prices(workers)
     assert problem == ""
-    assert [worker.price and worker.price.input for worker in found] == [
+    assert [worker.price and worker.price.input for worker in priced_workers] == [
         Decimal("2.5"),
         1,
         None,
@@ -276,9 +276,9 @@ def test_what_a_model_accepts_is_read_from_the_table_and_is_nothing_where_it_is_
         Worker(name="file", kind="llama", model="gpt-4o"),
     )
     able = with_abilities(workers)
-    found = {worker.name: worker.accepts for worker in able}
+    accepted = {worker.name: worker.accepts for worker in able}
     assert [worker.max_output for worker in able] == [16_384, 16_384, 16_384, None, 4096, None]
-    assert found == {
+    assert accepted == {
         "known": ("image", "pdf"),
         "said": ("pdf",),
         "said-no": (),

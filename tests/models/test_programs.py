@@ -81,9 +81,9 @@ def numbers_in(path: Path, count: int = 1) -> list[int]:
     """The process numbers that a script has written into a file, once there are as many."""
     until = time.monotonic() + 20
     while time.monotonic() < until:
-        found = path.read_text().split() if path.exists() else []
-        if len(found) >= count:
-            return [int(each) for each in found]
+        numbers = path.read_text().split() if path.exists() else []
+        if len(numbers) >= count:
+            return [int(number) for number in numbers]
         time.sleep(0.02)
     raise AssertionError(path)
 
@@ -412,13 +412,13 @@ def house(tmp_path: Path) -> Path:
     ],
 )
 def test_without_a_sandbox_nothing_runs(bwrap: str, words: str, tmp_path: Path) -> None:
-    place = script(tmp_path / "bin", "bwrap", bwrap) if bwrap else tmp_path / "none"
+    program = script(tmp_path / "bin", "bwrap", bwrap) if bwrap else tmp_path / "none"
     (tmp_path / "bin").mkdir(exist_ok=True)
     (tmp_path / "bin/sh").symlink_to("/bin/sh")
     with pytest.raises(ModelError, match=words) as error:
         open_model(
             boxed("sh", "-c", "touch ran; echo ok", cwd=str(tmp_path)),
-            environ={"PATH": f"{place}:{tmp_path / 'bin'}", "HOME": "/nonexistent"},
+            environ={"PATH": f"{program}:{tmp_path / 'bin'}", "HOME": "/nonexistent"},
         )
     assert (error.value.reason, "sandbox" in error.value.hint) == ("missing", True)
     assert not (tmp_path / "ran").exists()
@@ -473,9 +473,9 @@ def refused(worker: Worker, home: Path) -> bool:
         why = error.message
     else:
         return False
-    with pytest.raises(ModelError) as found:
+    with pytest.raises(ModelError) as raised:
         open_model(worker, environ=environ(home))
-    assert (found.value.message, why.startswith("sandbox = true needs bubblewrap")) == (why, True)
+    assert (raised.value.message, why.startswith("sandbox = true needs bubblewrap")) == (why, True)
     return True
 
 
@@ -524,12 +524,12 @@ def test_an_agent_cannot_change_what_its_next_start_reads(
     kept = dict[Path, str]()
     changed = list[Path]()
     for state in program.state:
-        place = Path(state.path.replace("~", str(house)))
-        place.mkdir(parents=True, exist_ok=True)
+        directory = Path(state.path.replace("~", str(house)))
+        directory.mkdir(parents=True, exist_ok=True)
         for name in (*state.writable, *state.readable, *state.copied):
-            (place / name).write_text("mine")
-        kept |= {place / name: "mine" for name in (*state.readable, *state.copied)}
-        changed += [place / name for name in state.writable]
+            (directory / name).write_text("mine")
+        kept |= {directory / name: "mine" for name in (*state.readable, *state.copied)}
+        changed += [directory / name for name in state.writable]
     lines = [
         f"rm -f {path}; echo evil > {path}; echo evil > {path}.new" for path in (*kept, *changed)
     ]
@@ -557,7 +557,9 @@ def test_a_failure_in_the_sandbox_is_that_of_the_program(house: Path) -> None:
         play(open_model(slow, environ=environ(house)), asked(deadline=0.4))
     assert error.value.reason == "timeout"
     running = [
-        place.read_bytes() for place in Path("/proc").glob("[0-9]*/cmdline") if place.exists()
+        command_line.read_bytes()
+        for command_line in Path("/proc").glob("[0-9]*/cmdline")
+        if command_line.exists()
     ]
     assert not [each for each in running if b"61.25" in each]
 

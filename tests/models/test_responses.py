@@ -90,11 +90,11 @@ def test_thinking_that_is_not_encrypted_does_not_go_back() -> None:
         "name": "weather",
         "arguments": "{}",
     }
-    data = {"response_items": [{"type": "reasoning", "id": "rs", "summary": []}, call]}
+    provider_data = {"response_items": [{"type": "reasoning", "id": "rs", "summary": []}, call]}
     turn = Message(
         role="assistant",
         content="",
-        provider_data=data,
+        provider_data=provider_data,
         tool_calls=(ToolCall(id="call_a", name="weather", arguments="{}"),),
     )
     assert sent(ASK, turn, tools=(WEATHER,))["input"][1:] == [call]
@@ -118,9 +118,9 @@ USAGE = {
 
 def test_cached_and_reasoning_tokens_are_counted() -> None:
     """Cached input and reasoning are parts of the counts."""
-    said = {"type": "response.output_text.delta", "output_index": 0, "delta": "Yes."}
+    event = {"type": "response.output_text.delta", "output_index": 0, "delta": "Yes."}
     end = {"type": "response.completed", "response": RESPONSE | {"usage": USAGE}}
-    chunks, _ = asked_by("responses", events(said, end))
+    chunks, _ = asked_by("responses", events(event, end))
     assert chunks[-1].usage == Usage(
         tokens_in=20, tokens_cached=8, tokens_out=9, tokens_reasoning=5, calls=1
     )
@@ -186,7 +186,7 @@ WHOLE = [
 
 @pytest.mark.parametrize("pieces", [("Y", "es", "es"), ("es", "Y"), ("Y",)])
 def test_pieces_that_are_lost_or_come_twice_are_an_error(pieces: tuple[str, ...]) -> None:
-    place = {"output_index": 0, "item_id": "i", "content_index": 0}
+    position = {"output_index": 0, "item_id": "i", "content_index": 0}
     item = {
         "id": "i",
         "type": "message",
@@ -194,7 +194,7 @@ def test_pieces_that_are_lost_or_come_twice_are_an_error(pieces: tuple[str, ...]
         "content": [{"type": "output_text", "text": "Yes"}],
     }
     script = events(
-        *({"type": "response.output_text.delta", **place, "delta": piece} for piece in pieces),
+        *({"type": "response.output_text.delta", **position, "delta": piece} for piece in pieces),
         {"type": "response.output_item.done", "output_index": 0, "item": item},
         {"type": "response.completed", "response": {"status": "completed", "output": [item]}},
     )

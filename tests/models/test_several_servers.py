@@ -59,9 +59,9 @@ def test_calls_go_to_the_server_with_the_fewest_and_each_in_its_own_form(
 
     async def many() -> list[str]:
         model = opened(*two)
-        said = list(await asyncio.gather(*(ask(model) for _ in range(8))))
+        answers = list(await asyncio.gather(*(ask(model) for _ in range(8))))
         await model.close()
-        return said
+        return answers
 
     assert sorted(asyncio.run(many())) == ["one"] * 4 + ["two"] * 4
     assert [sum(seen.method == "POST" for seen in server.requests) for server in two] == [4, 4]

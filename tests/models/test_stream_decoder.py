@@ -289,10 +289,10 @@ def call(
         for key, value in (("name", name), ("arguments", arguments))
         if value not in ("", None)
     }
-    place = {
+    position = {
         key: value for key, value in (("index", index), ("id", given)) if value not in ("", None)
     }
-    return place | {"type": "function", "function": function}
+    return position | {"type": "function", "function": function}
 
 
 def read(

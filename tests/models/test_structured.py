@@ -167,12 +167,12 @@ def held_to(made: Any, *requests: Request) -> list[str]:
     """
 
     async def go() -> list[str]:
-        found: list[str] = [await made.constraint_support()]
+        constraints: list[str] = [await made.constraint_support()]
         for request in requests:
             await chunks_of(made, request)
-            found.append(await made.constraint_support())
+            constraints.append(await made.constraint_support())
         await made.close()
-        return found
+        return constraints
 
     return asyncio.run(go())
 

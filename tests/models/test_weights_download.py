@@ -391,8 +391,8 @@ def test_a_mirror_without_hashes_is_accepted_by_size(machine: Machine) -> None:
 def test_a_mirror_that_only_lists_names_needs_the_registry(machine: Machine) -> None:
     machine.hub.listing = {"siblings": [{"rfilename": FILE}]}
     assert "no size or no hash" in machine.fails().message
-    known = entry(ModelFile(file=FILE, size=len(DATA), sha256=sha256(DATA)))
-    assert machine.pull(known).path.resolve().name == sha256(DATA)
+    listed = entry(ModelFile(file=FILE, size=len(DATA), sha256=sha256(DATA)))
+    assert machine.pull(listed).path.resolve().name == sha256(DATA)
 
 
 REFUSALS = [
@@ -702,14 +702,14 @@ def test_a_killed_pull_is_continued(machine: Machine) -> None:
 
 
 def test_an_estimate_sends_no_request(machine: Machine) -> None:
-    what = entry(ModelFile(file=FILE, size=len(DATA), sha256=sha256(DATA)))
+    listed = entry(ModelFile(file=FILE, size=len(DATA), sha256=sha256(DATA)))
     assert cache_directory() == machine.home / "hf/hub"
-    assert missing_bytes(what) == len(DATA)
+    assert missing_bytes(listed) == len(DATA)
     machine.begin(DATA[:500_000])
-    assert missing_bytes(what) == len(DATA) - 500_000
-    assert machine.pull(what).hash_source == "registry"
+    assert missing_bytes(listed) == len(DATA) - 500_000
+    assert machine.pull(listed).hash_source == "registry"
     request_count = len(machine.hub.front.requests)
-    assert missing_bytes(what) == 0
+    assert missing_bytes(listed) == 0
     assert len(machine.hub.front.requests) == request_count
 
 

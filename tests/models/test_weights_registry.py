@@ -168,11 +168,11 @@ def test_an_invalid_model_is_named(tmp_path: Path, broken: dict[str, Any], messa
 
 
 def test_an_invalid_registry_is_rejected(tmp_path: Path) -> None:
-    for models, said in (
+    for models, message in (
         ([], "it contains no model"),
         ([model(), model()], "another model has the same name"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             load_registry(table(tmp_path, *models))
 
 

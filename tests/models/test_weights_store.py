@@ -129,10 +129,10 @@ def test_the_store_can_be_moved(store: ModelStore, tmp_path: Path) -> None:
     own.write_bytes(b"x")
     store.write(manifest("a", own))
     store.directory.rename(tmp_path / "moved")
-    found = ModelStore(tmp_path / "moved").find("a")
-    assert found is not None
-    assert found.path == tmp_path / "moved/a/a.gguf"
-    assert found.fault() == ""
+    moved = ModelStore(tmp_path / "moved").find("a")
+    assert moved is not None
+    assert moved.path == tmp_path / "moved/a/a.gguf"
+    assert moved.fault() == ""
 
 
 DAMAGE = {
@@ -374,12 +374,12 @@ def test_verify_describes_each_kind_of_damage_and_none_of_a_whole_model(
     (checked,) = verify_model(imported, os.environ, lambda *progress: reports.append(progress))
     assert (checked.problem, checked.sha256) == ("", imported.files[0].sha256)
     assert reports[-1][1:] == (imported.size, imported.size)
-    data = bytearray(imported.path.read_bytes())
-    data[-100] ^= 1
-    imported.path.write_bytes(data)
+    content = bytearray(imported.path.read_bytes())
+    content[-100] ^= 1
+    imported.path.write_bytes(content)
     assert imported.fault() == ""
     assert "SHA-256 should be" in verify_model(imported, os.environ, silent)[0].problem
-    imported.path.write_bytes(data[:-1])
+    imported.path.write_bytes(content[:-1])
     assert "bytes instead of" in imported.fault()
     assert "bytes instead of" in verify_model(imported, os.environ, silent)[0].problem
     imported.path.unlink()
@@ -454,8 +454,8 @@ def test_problems_are_found_without_reading_files(
     (store.folder(broken.name) / "manifest.toml").write_text("name = [")
     registry("broken =")
     problems = find_problems(store, os.environ)
-    assert [each.name for each in problems] == ["broken", "gone"]
-    assert all(each.problem and each.hint for each in problems)
+    assert [problem.name for problem in problems] == ["broken", "gone"]
+    assert all(problem.problem and problem.hint for problem in problems)
     assert "conductor model rm broken" in problems[0].hint
     assert problems[1] == CheckedFile(
         name="gone", path=gone.path, problem=gone.fault(), hint=repair_hint(gone, os.environ)

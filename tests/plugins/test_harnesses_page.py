@@ -56,10 +56,10 @@ def test_the_server_answers_what_lm_evaluation_harness_sends(stage: Stage) -> No
     (path,) = re.findall(
         r"base_url=http://127.0.0.1:8080(\S+?),", EXAMPLES["lm-evaluation-harness"]
     )
-    asked = [{"role": "user", "content": "How many?", "type": "text"}]
+    messages = [{"role": "user", "content": "How many?", "type": "text"}]
     body = {
         "model": "conductor",
-        "messages": asked,
+        "messages": messages,
         "max_tokens": 64,
         "temperature": 0,
         "stop": ["END"],

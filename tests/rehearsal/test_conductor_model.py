@@ -88,8 +88,8 @@ def test_a_plan_has_a_line_for_each_step(constrained: bool) -> None:
     given = context(constrained=constrained)
     native = PLAN_FORMATS[PROFILE.plan_format]
     parser = native.parser(given)
-    found = [*parser.feed(TEXT), *parser.end()]
-    assert Plan(steps=tuple(item.step for item in found)) == WANTED  # type: ignore[union-attr]
+    parsed = [*parser.feed(TEXT), *parser.end()]
+    assert Plan(steps=tuple(item.step for item in parsed)) == WANTED  # type: ignore[union-attr]
     assert '"spellingB" | "spellingC"' in native.grammar(given).replace(
         '"spellingC" | "checkingC"', '"spellingC"'
     )

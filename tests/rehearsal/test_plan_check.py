@@ -156,8 +156,8 @@ def test_the_rule_gives_steps_out_by_their_words_to_the_best_by_card() -> None:
     cold = ScriptedModel(
         [["capital of FRANCE| -| spellingA\nspell it ", "backwards| 1| geographyA"]]
     )
-    asked = "| geographyB9A3| spellingA8| checkingC7\nspell the capital of FRANCE backwards\n"
-    request = Request(messages=(Message(role="user", content=asked),), max_tokens=99)
+    prompt = "| geographyB9A3| spellingA8| checkingC7\nspell the capital of FRANCE backwards\n"
+    request = Request(messages=(Message(role="user", content=prompt),), max_tokens=99)
 
     async def planned() -> str:
         return "".join([chunk.text async for chunk in RulePlanner(cold).stream(request)])

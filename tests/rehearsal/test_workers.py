@@ -144,8 +144,8 @@ def test_an_environment_variable_replaces_the_shipped_files(
     cards = read_worker_cards()
     monkeypatch.setenv("CONDUCTOR_LLM_REHEARSAL_DIR", "fresh")
     monkeypatch.chdir(tmp_path)
-    found = Path(rehearsal_workers()["spelling"].model), players.model_path("conductor")
-    assert found == tuple(tmp_path / "fresh" / name for name in ("spelling.gguf", "conductor.gguf"))
+    paths = Path(rehearsal_workers()["spelling"].model), players.model_path("conductor")
+    assert paths == tuple(tmp_path / "fresh" / name for name in ("spelling.gguf", "conductor.gguf"))
     assert read_worker_cards() == cards
     (tmp_path / "fresh").mkdir()
     (tmp_path / "fresh" / "cards.json").write_text('{"spelling": {"spelling": 0.5}}')

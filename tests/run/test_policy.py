@@ -368,14 +368,14 @@ def test_no_worker_is_sent_what_a_rule_forbids_in_a_resumed_run(
 ) -> None:
     few = Pool(workers=tuple(worker for worker in POOL if worker.name in {*first, "ann"}))
     earlier: Trace | None = None
-    for policy, pool, said in zip(rules, (few, POOL, POOL), (begun, more, more), strict=True):
-        known = {name: recipients[name] for name in (*pool.names, SELF)}
-        orchestra = gossip(*said, waits=9.0 if pool is few else 0.0)
+    for policy, pool, sentence in zip(rules, (few, POOL, POOL), (begun, more, more), strict=True):
+        allowed = {name: recipients[name] for name in (*pool.names, SELF)}
+        orchestra = gossip(*sentence, waits=9.0 if pool is few else 0.0)
         workers = {name: parrot() for name in pool.names if name != SELF}
         if policy is rules[1]:
             workers["ann"] = says(9.0)
         made = desk(
-            orchestra, policy, workers, pool=pool, limits=Limits(attempts=1), recipients=known
+            orchestra, policy, workers, pool=pool, limits=Limits(attempts=1), recipients=allowed
         )
         try:
             run, _ = play_and_stop(made, 1, "cancelled", question=question, resume=earlier)

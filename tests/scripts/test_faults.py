@@ -156,12 +156,12 @@ def test_what_was_acknowledged_outlives_crashes() -> None:
 @pytest.mark.parametrize("writes", [1, 2])
 def test_a_life_ends_inside_an_operation(tmp_path: Path, writes: int) -> None:
     """The last operation is begun and not acknowledged, and what is half written is not read."""
-    said = live(tmp_path, 1, [("begin", 0), ("event", 0), ("rate", 0)], writes)
+    events = live(tmp_path, 1, [("begin", 0), ("event", 0), ("rate", 0)], writes)
     known = Known()
-    for each in said:
-        learn(known, each)
-    assert [each["done"][0] for each in said if "done" in each] == ["begin", "event"]
-    assert said[-1]["begins"][0] == "rate"
+    for event in events:
+        learn(known, event)
+    assert [event["done"][0] for event in events if "done" in event] == ["begin", "event"]
+    assert events[-1]["begins"][0] == "rate"
     check(tmp_path, known)
 
 

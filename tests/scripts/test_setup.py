@@ -73,10 +73,10 @@ def test_the_lock_holds_all_that_is_asked_for_with_hashes_and_no_torch() -> None
     extras = PROJECT["project"]["optional-dependencies"]
     lines = chain.from_iterable(PROJECT["dependency-groups"].values())
     groups = [line for line in lines if isinstance(line, str)]
-    asked = [*PROJECT["project"]["dependencies"], *extras["eval"], *groups]
-    assert {line.partition(">")[0].partition("=")[0] for line in asked} | {*setup.TOOLS} <= set(
-        blocks
-    )
+    requirements = [*PROJECT["project"]["dependencies"], *extras["eval"], *groups]
+    assert {line.partition(">")[0].partition("=")[0] for line in requirements} | {
+        *setup.TOOLS
+    } <= set(blocks)
 
 
 def test_two_versions_of_a_name_stay_together() -> None:
@@ -171,8 +171,8 @@ def test_the_script_stops_at_once_without_a_compiler(checkout: Path) -> None:
 
 def test_a_compiler_that_fails_is_no_compiler(checkout: Path) -> None:
     """A Mac without its developer tools has such ones. A C compiler alone is not enough either."""
-    said = run_setup(checkout, cc="exit 0", **{"c++": "exit 1"}, apt_get="exit 0")
-    assert "  sudo apt-get install g++" in said
+    output = run_setup(checkout, cc="exit 0", **{"c++": "exit 1"}, apt_get="exit 0")
+    assert "  sudo apt-get install g++" in output
 
 
 def test_a_full_disk_is_reported_before_anything_is_installed(

@@ -143,9 +143,9 @@ def test_what_was_deprecated_goes_with_a_major_version_after_six_months(
     version: str, day: date, *, goes: bool
 ) -> None:
     notice = Deprecation(since="1.1.0", day="2026-12-01", instead="--quick")
-    told = replace(BEFORE, deprecated={"conductor go --fast": notice})
+    deprecated = replace(BEFORE, deprecated={"conductor go --fast": notice})
     later = replace(with_changes(fast=None), version=version)
-    assert (not surface.broken_promises(told, later, day)) is goes
+    assert (not surface.broken_promises(deprecated, later, day)) is goes
     assert surface.broken_promises(BEFORE, later, day), "without a notice nothing goes"
 
 

@@ -153,9 +153,9 @@ def address_of(process: Popen[bytes]) -> str:
 @contextmanager
 def serving(**options: Any) -> Iterator[Serving]:
     opened = listen_at("127.0.0.1", 0)
-    asked = ServerOptions(**{"flags": {}, **options})
-    access = access_rules(asked.settings(), "127.0.0.1")
-    registry = make_registry(asked)
+    options_asked = ServerOptions(**{"flags": {}, **options})
+    access = access_rules(options_asked.settings(), "127.0.0.1")
+    registry = make_registry(options_asked)
     server = HttpServer(lambda: registry, access, opened)
     thread = Thread(target=server.run, daemon=True)
     thread.start()

@@ -218,20 +218,20 @@ def test_origins_are_checked(origin: str, status: int) -> None:
 
 def test_a_preflight_needs_no_key() -> None:
     rules = replace(locked()[0], origins=("https://chat.example",))
-    asked = [
+    headers = [
         ("access-control-request-method", "POST"),
         ("access-control-request-headers", "x-stainless-os, b\x0bd"),
     ]
-    answer = ask(rules, method="OPTIONS", headers=[("origin", "https://chat.example"), *asked])
+    answer = ask(rules, method="OPTIONS", headers=[("origin", "https://chat.example"), *headers])
     assert (answer.status, answer.headers["access-control-allow-headers"]) == (
         204,
         "x-stainless-os",
     )
     assert (
-        ask(rules, method="OPTIONS", headers=[("origin", "https://evil.example"), *asked]).status
+        ask(rules, method="OPTIONS", headers=[("origin", "https://evil.example"), *headers]).status
         == 403
     )
-    for method, more in (("OPTIONS", []), ("POST", asked)):  # neither is a preflight
+    for method, more in (("OPTIONS", []), ("POST", headers)):  # neither is a preflight
         assert (
             ask(rules, method=method, headers=[("origin", "https://chat.example"), *more]).status
             == 401
@@ -384,12 +384,12 @@ def test_a_key_is_shown_once_and_listed_without_it(stage: Stage) -> None:
     assert "phone" in stage.inside("serve", "keys", "list").out
     (row,) = stage.inside("serve", "keys", "list", "--json").json
     assert (row["name"], row["max_cost_day"], row["max_cost"]) == ("phone", "5", "0.5")
-    found = [
+    paths = [
         path
         for path in stage.config.parent.rglob("*")
         if path.is_file() and key in path.read_text()
     ]
-    assert found == []
+    assert paths == []
 
 
 @pytest.mark.parametrize(

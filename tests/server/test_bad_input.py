@@ -148,9 +148,12 @@ def test_each_answer_has_one_id_under_both_names(server: Serving, key: str, path
     auth = f"x-api-key: {key}"
     good = body_of(path)
     runs = [request(path, good, auth), request(path, body_of(path, model="gpt-9"), auth)]
-    asked = request(path, good, auth)
+    request_bytes = request(path, good, auth)
     packed = request(path, gzip.compress(good), auth, "Content-Encoding: gzip")
-    wrong = [asked.replace(old, new, 1) for old, new in ((b"POST", b"PATCH"), (b"HTTP/1.1", b"x"))]
+    wrong = [
+        request_bytes.replace(old, new, 1)
+        for old, new in ((b"POST", b"PATCH"), (b"HTTP/1.1", b"x"))
+    ]
     none = [request(path, good), request(path, b"{", auth), packed, *wrong]
     for data in (*runs, *none):
         answer = send(server, data)
@@ -346,8 +349,8 @@ def test_more_text_than_models_read_is_too_long(stage: Stage) -> None:
             assert re.search("prompt is too long|context window", error(answer)["message"])
         url = "data:image/png;base64," + base64.b64encode(png(padding=4_500_000)).decode()
         parts = [{"type": "text", "text": "Why?"}, {"type": "image_url", "image_url": {"url": url}}]
-        asked = body_of(PATHS[0], messages=[{"role": "user", "content": parts}])
-        assert status(send(server, request(PATHS[0], asked))) == 200
+        body = body_of(PATHS[0], messages=[{"role": "user", "content": parts}])
+        assert status(send(server, request(PATHS[0], body))) == 200
 
 
 def test_a_thread_that_never_ends_does_not_keep_the_server(stage: Stage) -> None:

@@ -66,8 +66,12 @@ def client(server: Serving | str, key: str = "none") -> openai.OpenAI:
 
 
 def line(number: int, url: str = CHAT, **more: Any) -> dict[str, Any]:
-    asked = f"number {number}"
-    body = {"messages": [{"role": "user", "content": asked}]} if url == CHAT else {"input": asked}
+    question = f"number {number}"
+    body = (
+        {"messages": [{"role": "user", "content": question}]}
+        if url == CHAT
+        else {"input": question}
+    )
     return {
         "custom_id": f"q{number}",
         "method": "POST",
@@ -241,8 +245,8 @@ def test_a_batch_goes_on_after_a_restart_and_asks_no_finished_request_again(stor
         done = over(at, begun.id)
         assert (done.status, done.request_counts.completed) == ("completed", 6)
         assert set(lines_of(at, done.output_file_id)) == {f"q{number}" for number in range(6)}
-    asked = [asked_number(seen) for seen in stored.asked("alpha")]
-    assert all(asked.count(number) == 1 for number in "012")
+    numbers = [asked_number(seen) for seen in stored.asked("alpha")]
+    assert all(numbers.count(number) == 1 for number in "012")
 
 
 def test_batches_of_one_file_do_not_disturb_each_other(stored: Stage) -> None:

@@ -111,8 +111,8 @@ def begun(*bobs: list[Any], **how: Any) -> tuple[Orchestra, Message]:
 
 
 def results(reply: Message, *texts: str) -> list[Message]:
-    told = zip(reply.tool_calls, texts, strict=True)
-    return [Message(role="tool", content=text, tool_call_id=each.id) for each, text in told]
+    answered = zip(reply.tool_calls, texts, strict=True)
+    return [Message(role="tool", content=text, tool_call_id=each.id) for each, text in answered]
 
 
 def test_a_question_is_planned_with_the_conversation_word_for_word() -> None:
@@ -190,12 +190,12 @@ def test_a_schema_is_told_once_for_each_question() -> None:
     for _ in range(3):
         _, reply = orchestra.answer(*talk, schema={"type": "integer"})
         talk += [reply, *results(reply, "ok", "ok")]
-    asked = [
+    contents = [
         message.content
         for message in orchestra.bob.requests[-1].messages
         if "JSON" in message.content
     ]
-    assert len(asked) == 1
+    assert len(contents) == 1
 
 
 def test_a_history_that_the_client_changed_is_sent_as_it_is_now() -> None:
@@ -264,7 +264,7 @@ def test_calls_with_foreign_or_forged_ids_are_planned_anew(forged: str) -> None:
 def test_of_calls_of_two_runs_the_newest_counts() -> None:
     asked_by = (("20261122-201012-0a1b2c", "ann"), ("20261122-201013-0a1b2c", "bob"))
     signed = [IDS.sign(SignedCall(run=run, worker=worker, index=0)) for run, worker in asked_by]
-    calls = tuple(ToolCall(id=each, name="edit", arguments="{}") for each in signed)
+    calls = tuple(ToolCall(id=call, name="edit", arguments="{}") for call in signed)
     reply = Message(role="assistant", content="", tool_calls=calls)
     request = Orchestra().asked(ASK, reply, *results(reply, "one", "two"))
     assert request.plan is not None
@@ -434,8 +434,8 @@ AIDER_EXAMPLE = (
 
 
 def asked(*talk: Message) -> tuple[list[str], int]:
-    told, context = without_context(talk)
-    return [each.content for each in told if each.role == "user"], sum(map(len, context))
+    messages, context = without_context(talk)
+    return [each.content for each in messages if each.role == "user"], sum(map(len, context))
 
 
 def question_of(talk: tuple[Message, ...]) -> Question:

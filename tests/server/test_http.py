@@ -121,8 +121,8 @@ def test_the_models_are_listed_in_the_form_of_each_api(stage: Stage) -> None:
         missing = httpx.get(f"{server.url}/v1/models/gpt-9")
         answer = server.ask(model="cheap").json()
     names = ["conductor", "conductor-mini", "conductor-ultra", "cheap"]
-    assert [each["id"] for each in openai["data"]] == names
-    assert [each["id"] for each in anthropic["data"]] == names
+    assert [model["id"] for model in openai["data"]] == names
+    assert [model["id"] for model in anthropic["data"]] == names
     assert (anthropic["data"][0]["type"], one["lifecycle"]) == ("model", "active")
     assert (same, one, missing.status_code) == (openai["data"][3], anthropic["data"][3], 404)
     assert [worker.name for worker in TraceStore(stage.traces).ended(answer["run"]).pool] == [
@@ -143,7 +143,7 @@ def test_model_and_effort_choose_the_mode(stage: Stage) -> None:
             for model, effort in chosen
         }
     assert {
-        asked: TraceStore(stage.traces).ended(run).mode for asked, run in runs.items()
+        question: TraceStore(stage.traces).ended(run).mode for question, run in runs.items()
     } == chosen
 
 

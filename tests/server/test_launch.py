@@ -175,9 +175,9 @@ def test_a_client_is_not_started_over_what_cannot_answer(
         stage.config.unlink()
     directory = tmp_path / "started"
     environ = install(tmp_path / "bin", "codex", f"#!/bin/sh\ntouch {directory}\n")
-    said = stage.ends(code, "launch", "codex", env=environ, told=message)
+    done = stage.ends(code, "launch", "codex", env=environ, told=message)
     assert not directory.exists()
-    assert setup == "nothing" or "\n  conductor keys set openai-compatible" in said.err
+    assert setup == "nothing" or "\n  conductor keys set openai-compatible" in done.err
     if setup == "nothing":
         assert stage.run("launch", "codex", "--demo", env=environ).code == 0
         assert directory.exists()

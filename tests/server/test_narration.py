@@ -32,11 +32,11 @@ def narrated(orchestra: Orchestra, **spec: Any) -> tuple[list[Any], ResponseStre
     """The events of a run, each with what a client is told of it."""
     run, events = play(orchestra, **spec)
     narrator = ResponseStream()
-    said = [
+    pieces = [
         (ev.innermost_event(event), list(narrator.read(event, trace)))
         for event, trace in fold(events)
     ]
-    return said, narrator, run.trace
+    return pieces, narrator, run.trace
 
 
 def told(
@@ -68,15 +68,15 @@ def held(
         "profile": replace(PROMPTED, verdicts=("YES", "NO")),
         "worker_profile": WorkerProfile(refusal="?"),
     }
-    said, narrator, trace = narrated(setting(plan, cast, **how), streams_answer=True)
-    return said, narrator, outcome_of(trace)
+    narration, narrator, trace = narrated(setting(plan, cast, **how), streams_answer=True)
+    return narration, narrator, outcome_of(trace)
 
 
 def test_a_verdict_is_not_read_as_the_answer() -> None:
-    said, narrator, outcome = held(
+    narration, narrator, outcome = held(
         "A | - | one\nB | 1 | check it", ann=[["from ", "ann"]], bob=[["Y", "ES"]]
     )
-    assert (texts(said), narrator.shown) == (["from ann"], "from ann")
+    assert (texts(narration), narrator.shown) == (["from ann"], "from ann")
     assert isinstance(outcome, ServedAnswer)
     assert outcome.text == "from ann"
 
@@ -102,54 +102,54 @@ def test_an_answer_that_is_cut_off_says_by_what(finish: Finish) -> None:
 
 
 def test_a_refusal_is_read_as_a_sentence() -> None:
-    said, narrator, outcome = held("A | - | one", ann=[["?"]])
+    narration, narrator, outcome = held("A | - | one", ann=[["?"]])
     sentence = "no answer: ann cannot do step 1, 'Answer the question.'"
-    assert (texts(said), narrator.shown) == ([sentence], sentence)
+    assert (texts(narration), narrator.shown) == ([sentence], sentence)
     assert isinstance(outcome, ServedAnswer)
     assert (outcome.text, outcome.finish) == (sentence, "stop")
 
 
 def test_a_review_that_mends_the_answer_is_read_as_it_is_written() -> None:
-    said, narrator = told(
+    narration, narrator = told(
         [["A | - | one"], ["B | 0 | Mend it.\n"]],
         ann=[["A ", "draft."]],
         bob=[["The ", "mended ", "answer."]],
     )
-    assert texts(said) == ["The ", "mended ", "answer."]
+    assert texts(narration) == ["The ", "mended ", "answer."]
     assert narrator.shown == "The mended answer."
-    assert '"A draft."' in reasoning(said)
+    assert '"A draft."' in reasoning(narration)
     at = [
         type(event)
-        for event, pieces in said
+        for event, pieces in narration
         if any(isinstance(each, AnswerText) for each in pieces)
     ]
     assert set(at) <= {ev.StepDelta, ev.PlanReady}
 
 
 def test_a_review_that_keeps_the_answer_gives_it_once() -> None:
-    said, narrator = told(
+    narration, narrator = told(
         [["A | - | one"], ["accept"]], ann=[["A ", "draft."]], bob=[["never asked"]]
     )
-    assert texts(said) == ["A draft."]
+    assert texts(narration) == ["A draft."]
     assert narrator.shown == "A draft."
 
 
 def test_only_the_last_step_of_a_review_is_the_answer() -> None:
-    said, narrator = told(
+    narration, narrator = told(
         [["A | - | one"], ["A | 0 | Look again.\nB | 0 1 | Mend it.\n"]],
         ann=[["A draft."], ["It is wrong."]],
         bob=[["Mended."]],
     )
-    assert narrator.shown == "".join(texts(said)) == "Mended."
+    assert narrator.shown == "".join(texts(narration)) == "Mended."
 
 
 def test_a_review_is_not_written_twice() -> None:
-    said, narrator = told(
+    narration, narrator = told(
         [["A | - | one"], ["B | 0 | Mend it.\n"]],
         ann=[["A draft."]],
         bob=[["The men", BROKEN], ["The mended answer."]],
     )
-    assert texts(said) == ["The men"]
+    assert texts(narration) == ["The men"]
     assert narrator.trace.partial
     assert narrator.shown == "The men"
 
@@ -157,12 +157,12 @@ def test_a_review_is_not_written_twice() -> None:
 @pytest.mark.parametrize("reviews", [1, 2])
 def test_nothing_is_told_as_reasoning_after_the_first_word(reviews: int) -> None:
     planner = [["A | - | one"], ["B | 0 | Mend it.\n"], ["A | 0 | Mend it again.\n"]]
-    said, narrator = told(
+    narration, narrator = told(
         planner,
         Limits(recursion=reviews),
         ann=[["A draft."], ["Mended ", "twice."]],
         bob=[["Mended ", "once."]],
     )
-    kinds = [type(piece) for piece in chain.from_iterable(pieces for _, pieces in said)]
+    kinds = [type(piece) for piece in chain.from_iterable(pieces for _, pieces in narration)]
     assert Reasoning not in kinds[kinds.index(AnswerText) :]
     assert narrator.shown == ("Mended once." if reviews == 1 else "Mended twice.")

@@ -360,8 +360,8 @@ def test_the_stop_text_that_ended_an_answer_is_told(stage: Stage) -> None:
         answered = message(server.url, stop_sequences=["END"]).json()
         streamed = events(message(server.url, stop_sequences=["END"], stream=True).text)
     ended = next(event["delta"] for event in streamed if event["type"] == "message_delta")
-    for told in (answered, ended):
-        assert (told["stop_reason"], told["stop_sequence"]) == ("stop_sequence", "END")
+    for response in (answered, ended):
+        assert (response["stop_reason"], response["stop_sequence"]) == ("stop_sequence", "END")
 
 
 @pytest.mark.parametrize(

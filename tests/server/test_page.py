@@ -199,16 +199,16 @@ def test_events_go_on_after_the_last_one_seen(client: httpx.Client, store: Trace
     events = put(store, make.retry())
     reply = client.get(f"{RUNS}/{RUN}/events")
     assert reply.headers["content-type"].startswith("text/event-stream")
-    *found, end = messages(reply.text)
-    assert [kind for kind, _, _ in found] == [event.kind for event in events]
-    assert [number for _, number, _ in found] == [
+    *frames, end = messages(reply.text)
+    assert [kind for kind, _, _ in frames] == [event.kind for event in events]
+    assert [number for _, number, _ in frames] == [
         f"{RUN}:{number}" for number in range(1, len(events) + 1)
     ]
-    assert [ev.from_json(data) for _, _, data in found] == events
-    assert not any("hash" in data for _, _, data in found)  # it belongs to the file
+    assert [ev.from_json(data) for _, _, data in frames] == events
+    assert not any("hash" in data for _, _, data in frames)  # it belongs to the file
     assert end == ("end", "", {"state": "finished"})
     rest = messages(
-        client.get(f"{RUNS}/{RUN}/events", headers={"last-event-id": found[-2][1]}).text
+        client.get(f"{RUNS}/{RUN}/events", headers={"last-event-id": frames[-2][1]}).text
     )
     assert [kind for kind, _, _ in rest] == ["run_finished", "end"]
 

@@ -250,10 +250,10 @@ def test_a_server_that_cannot_be_loaded_ends_with_its_error_and_refuses_who_wait
         raise ConfigError("a package is damaged")
 
     opened = listen_at("127.0.0.1", 0)
-    place = opened.getsockname()
+    address = opened.getsockname()
     with pytest.raises(ConfigError, match="a package is damaged"):
         HttpServer(
             load, access_rules(ServerOptions(flags={}).settings(), "127.0.0.1"), opened
         ).run()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(place)
+        socket.create_connection(address)

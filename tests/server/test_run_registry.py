@@ -154,12 +154,14 @@ def test_an_answer_that_was_lost_at_its_end_is_there_for_a_while(stage: Stage, g
 
 def test_equal_requests_at_one_moment_are_runs_of_their_own(stage: Stage, gate: Gate) -> None:
     with serving() as server, ThreadPoolExecutor() as pool:
-        asked = [pool.submit(server.ask) for _ in range(3)]
+        pending = [pool.submit(server.ask) for _ in range(3)]
         until(lambda: len(stage.asked("alpha")) == 3)
         again = [pool.submit(ask_with, server, {"x-stainless-retry-count": "1"}) for _ in range(3)]
         until(lambda: [len(served.readers) for served in server.registry.going_on] == [2, 2, 2])
         gate.set()
-        runs = [{each.result().headers["x-request-id"] for each in sent} for sent in (asked, again)]
+        runs = [
+            {each.result().headers["x-request-id"] for each in sent} for sent in (pending, again)
+        ]
     assert len(runs[0]) == 3
     assert runs[0] == runs[1]
 
@@ -191,12 +193,12 @@ def test_a_request_sent_again_is_joined_while_its_first_reader_is_there(
     with serving() as server, ThreadPoolExecutor() as pool:
         hub = server.registry
         hub.limits.resend = resend
-        asked = [pool.submit(ask_with, server, {header: first})]
+        pending = [pool.submit(ask_with, server, {header: first})]
         until(lambda: hub.going_on)
-        asked.append(pool.submit(ask_with, server, {header: second}))
+        pending.append(pool.submit(ask_with, server, {header: second}))
         until(lambda: sum(len(served.readers) for served in hub.going_on) == 2)
         gate.set()
-        answers = [each.result() for each in asked]
+        answers = [each.result() for each in pending]
     assert len({answer.headers["x-request-id"] for answer in answers}) == runs
     assert [answer.json()["text"] for answer in answers] == ["First second."] * 2
 
@@ -281,8 +283,8 @@ def long_answer(server: Serving, gate: Gate) -> tuple[httpx.Response, bytes]:
     url = f"{server.url}/v1/chat/completions"
     body = b""
     with httpx.stream("POST", url, json={"question": "Why?"}, timeout=30) as response:
-        for data in response.iter_raw():
-            body += data
+        for piece in response.iter_raw():
+            body += piece
             if body.count(b"\n") >= 2:
                 gate.set()
     return response, body
@@ -412,21 +414,21 @@ def test_a_second_signal_ends_at_once(stage: Stage, started: tuple[str, Popen[by
 
 
 def test_without_a_port_a_free_one_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = process.listen_at("127.0.0.1", 0)
-    number = taken.getsockname()[1]
+    listening = process.listen_at("127.0.0.1", 0)
+    number = listening.getsockname()[1]
     monkeypatch.setattr(process, "PORT", number)
     other = process.listen_at("127.0.0.1", None)
     assert other.getsockname()[1] != number
     with pytest.raises(UsageError, match=f"127.0.0.1:{number}"):
         process.listen_at("127.0.0.1", number)
-    taken.close()
+    listening.close()
     other.close()
 
 
 def taken(turns: FairQueue, owners: str) -> list[QueuePlace]:
-    found = [turns.take(owner) for owner in owners]
-    assert None not in found
-    return [turn for turn in found if turn is not None]
+    turns_taken = [turns.take(owner) for owner in owners]
+    assert None not in turns_taken
+    return [turn for turn in turns_taken if turn is not None]
 
 
 def test_owners_take_turns_and_each_is_served_in_its_own_order() -> None:
@@ -513,8 +515,8 @@ def test_nothing_of_a_request_is_held_after_its_end(
 def test_a_server_remembers_its_newest_runs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_starter, "MAX_STARTED", 2)
     with serving() as server:
-        asked = [server.ask().headers["x-request-id"] for _ in range(3)]
-        assert list(server.registry.starter.started) == asked[1:]
+        ids = [server.ask().headers["x-request-id"] for _ in range(3)]
+        assert list(server.registry.starter.started) == ids[1:]
 
 
 def test_what_is_kept_of_ended_runs_is_bounded(
@@ -523,8 +525,8 @@ def test_what_is_kept_of_ended_runs_is_bounded(
     monkeypatch.setattr(run_registry, "MAX_KEPT", 2500)
     stage.models["alpha"] = says("a" * 400)
     with serving() as server:
-        asked = [server.ask().headers["x-request-id"] for _ in range(4)]
-        assert list(kept := server.registry._by_id) == asked[-len(kept) :]
+        ids = [server.ask().headers["x-request-id"] for _ in range(4)]
+        assert list(kept := server.registry._by_id) == ids[-len(kept) :]
         assert 1200 * len(kept) <= server.registry._kept <= 2500
 
 

@@ -61,7 +61,7 @@ def test_a_response_is_read_again_from_any_of_its_events(stage: Stage) -> None:
         rest = again(starting_after=last - 6)
         url = f"{server.url}/v1/responses/{run}?stream=true"
         same = events(httpx.get(url, headers={"last-event-id": f"{run}:{last - 6}"}).text)
-    assert ["".join(deltas(told)) for told in (kept, stored)] == ["alpha answers"] * 2
+    assert ["".join(deltas(response)) for response in (kept, stored)] == ["alpha answers"] * 2
     assert [each[-1]["sequence_number"] for each in (kept, stored, rest)] == [
         kept[-1]["sequence_number"]
     ] * 3

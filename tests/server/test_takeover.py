@@ -114,11 +114,11 @@ def once(*pieces: str, then: Script, go: threading.Event | None = None) -> Scrip
 
     To all others it is `then`.
     """
-    asked = list[SeenRequest]()
+    requests = list[SeenRequest]()
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
-        asked.append(seen)
-        if len(asked) > 1:
+        requests.append(seen)
+        if len(requests) > 1:
             await then(seen, wire)
             return
         await wire.head()
@@ -209,9 +209,12 @@ def test_a_stream_is_read_on_behind_what_its_client_saw(pair: Pair) -> None:
     last = lines[-4].removeprefix("id: ")
     run = last.removeprefix("resp_").partition(":")[0]
     assert pair.ended(run)["status"] == "completed"
-    told = [*events("\n".join(lines)), *events(pair.stream(run, headers={"last-event-id": last}))]
-    shown = "".join(deltas(told))
-    (whole,) = [each["text"] for each in told if each["type"] == "response.output_text.done"]
+    received = [
+        *events("\n".join(lines)),
+        *events(pair.stream(run, headers={"last-event-id": last})),
+    ]
+    shown = "".join(deltas(received))
+    (whole,) = [each["text"] for each in received if each["type"] == "response.output_text.done"]
     assert shown == whole == "half of it\n\nalpha answers"
 
 
@@ -323,12 +326,12 @@ def test_a_batch_whose_server_is_killed_is_finished_by_another(
     monkeypatch.setattr(batches, "SCAN_SECONDS", 0.1)
     stage = pair.stage
     stage.plan = "alpha | - | Say it."
-    asked = list[str]()
+    lines = list[str]()
     stored = threading.Event()
 
     async def answer(seen: SeenRequest, wire: Wire) -> None:
-        asked.append(asked_number(seen))
-        if not stored.is_set() and len(asked) > 3:
+        lines.append(asked_number(seen))
+        if not stored.is_set() and len(lines) > 3:
             await wire.stall()
         await says("done")(seen, wire)
 
@@ -336,7 +339,7 @@ def test_a_batch_whose_server_is_killed_is_finished_by_another(
     with client(pair.url) as at:
         begun = begin(at, [line(number) for number in range(8)])
     find = f"SELECT count(*) FROM conductor_pieces WHERE id <> '{begun.input_file_id}'"
-    until(lambda: pair.query(find)[0][0] and len(asked) > 5, "some answers")
+    until(lambda: pair.query(find)[0][0] and len(lines) > 5, "some answers")
     pair.process.kill()
     before = b"".join(pair.state.served_files.content(f"file-{begun.id[6:-1]}0")).decode()  # type: ignore[arg-type]
     stored.set()
@@ -351,7 +354,7 @@ def test_a_batch_whose_server_is_killed_is_finished_by_another(
         f"q{n}" for n in range(8)
     ]
     kept = {json.loads(each)["custom_id"] for each in before.splitlines()}
-    assert all(asked.count(name[1:]) == 1 for name in kept)
+    assert all(lines.count(name[1:]) == 1 for name in kept)
 
 
 def test_a_server_that_lost_a_batch_writes_nothing_more_of_it(

@@ -82,14 +82,14 @@ class Talk:
         if self.api == "messages":
             blocks = answer["content"]
             self.calls = [
-                (each["id"], each["input"]["file"]) for each in blocks if each["type"] == "tool_use"
+                (call["id"], call["input"]["file"]) for call in blocks if call["type"] == "tool_use"
             ]
-            self.text = "".join(each["text"] for each in blocks if each["type"] == "text")
+            self.text = "".join(call["text"] for call in blocks if call["type"] == "text")
             self.turns.append({"role": "assistant", "content": blocks})
         elif self.api == "responses":
-            calls = [each for each in answer["output"] if each["type"] == "function_call"]
+            calls = [call for call in answer["output"] if call["type"] == "function_call"]
             self.calls = [
-                (each["call_id"], json.loads(each["arguments"])["file"]) for each in calls
+                (call["call_id"], json.loads(call["arguments"])["file"]) for call in calls
             ]
             messages = [item for item in answer["output"] if item["type"] == "message"]
             parts = chain.from_iterable(message["content"] for message in messages)
@@ -97,7 +97,7 @@ class Talk:
             self.turns += answer["output"]
         else:
             message = answer["choices"][0]["message"]
-            functions = [(each["id"], each["function"]) for each in message.get("tool_calls", ())]
+            functions = [(call["id"], call["function"]) for call in message.get("tool_calls", ())]
             self.calls = [
                 (own, json.loads(function["arguments"])["file"]) for own, function in functions
             ]
@@ -192,9 +192,9 @@ def test_an_answer_in_json_is_held_until_it_follows_the_schema(stage: Stage) -> 
     with serving() as server:
         stream = Talk(server, "messages").post(stream=True, tools=[], output_config=form)
     deltas = [
-        each["delta"] for each in events(stream.text) if each["type"] == "content_block_delta"
+        event["delta"] for event in events(stream.text) if event["type"] == "content_block_delta"
     ]
-    assert "".join(each.get("text", "") for each in deltas) == '{"file": "a.py"}'
+    assert "".join(event.get("text", "") for event in deltas) == '{"file": "a.py"}'
     assert '"file" is a required property' in messages(stage.asked("alpha")[1])[-1]["content"]
 
 

@@ -17,9 +17,9 @@ class Kept(KeyringBackend):  # type: ignore[misc]  # keyring is not looked into
     priority = 1
 
     def _path(self, username: str) -> Path:
-        place = Path(os.environ["HOME"]) / "backend"
-        place.mkdir(exist_ok=True)
-        return place / username
+        path = Path(os.environ["HOME"]) / "backend"
+        path.mkdir(exist_ok=True)
+        return path / username
 
     def get_password(self, service: str, username: str) -> str | None:
         path = self._path(username)

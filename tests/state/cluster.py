@@ -20,8 +20,8 @@ PASSWORD = "correct horse"
 
 def program(name: str) -> str:
     """The path of a program of PostgreSQL, which Debian keeps apart."""
-    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    path = shutil.which(name) or (str(found[-1]) if found else "")
+    programs = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    path = shutil.which(name) or (str(programs[-1]) if programs else "")
     if not path:
         pytest.skip(f"{name} of PostgreSQL is not installed")
     return path
@@ -37,17 +37,17 @@ class Cluster:
             self.port = free.getsockname()[1]
 
     def control(self, *arguments: str, under: tuple[str, ...] = ()) -> None:
-        data = str(self.directory / "data")
+        data_directory = str(self.directory / "data")
         subprocess.run(
             [
                 *under,
                 program("pg_ctl"),
                 "--pgdata",
-                data,
+                data_directory,
                 "--wait",
                 "--silent",
                 "--log",
-                f"{data}.log",
+                f"{data_directory}.log",
                 *arguments,
             ],
             check=True,

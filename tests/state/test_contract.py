@@ -116,7 +116,7 @@ def test_nul_and_lone_surrogates_survive(state: State) -> None:
 def test_a_run_is_running_while_its_writer_is_open(state: State) -> None:
     """It is followed, listed and kept meanwhile; without an end it was interrupted."""
     traces = state.traces
-    found = list[ev.Event]()
+    events = list[ev.Event]()
     happened: list[ev.Event] = [
         begun(),
         ev.PlanDelta(at=0.1, text="a"),
@@ -127,10 +127,10 @@ def test_a_run_is_running_while_its_writer_is_open(state: State) -> None:
     reader = traces.follow(RUN)
     for event in happened[1:]:
         writer.write(event)
-        found += reader.read()
+        events += reader.read()
         assert not reader.is_behind()
         assert reader.is_written()
-    assert found == happened
+    assert events == happened
     assert traces.is_running(RUN)
     assert [row.state for row in traces.newest()[0]] == ["running"]
     assert [len(traces.newest(RunQuery(state=name))[0]) for name in ("running", "interrupted")] == [
@@ -184,8 +184,8 @@ def test_runs_are_found_by_the_beginning_of_their_id_and_counted_back(state: Sta
         "": "there is no run",
         "last~9": "there is no",
     }
-    for name, said in {**refused, "%": "there is no run"}.items():
-        with pytest.raises(UsageError, match=said):
+    for name, message in {**refused, "%": "there is no run"}.items():
+        with pytest.raises(UsageError, match=message):
             traces.find(name)
     with pytest.raises(UsageError):
         traces.trace("20250101-000000-000000")
@@ -232,8 +232,8 @@ def test_runs_are_selected_by_what_they_are_and_have(state: State) -> None:
     put(state.traces, 2, "two")
     put(state.traces, 3, "Äpfel und pears", answer="eleven")
     for count in (20, 1, -1):
-        found = {wanted: titles(state, wanted, count) for wanted in SELECTED}
-        assert found == {
+        titles_by_selection = {wanted: titles(state, wanted, count) for wanted in SELECTED}
+        assert titles_by_selection == {
             wanted: runs[:count] if count > 0 else runs for wanted, runs in SELECTED.items()
         }
 
@@ -290,26 +290,26 @@ def test_a_name_stands_for_the_end_of_its_conversation(state: State) -> None:
 
 
 def test_attachments_are_kept_as_long_as_a_run_names_them(state: State) -> None:
-    data = b"\0png"
+    content = b"\0png"
     named = Attachment(
         name="a.png",
         media_type="image/png",
-        sha256=hashlib.sha256(data).hexdigest(),
-        size=len(data),
+        sha256=hashlib.sha256(content).hexdigest(),
+        size=len(content),
     )
     first = state.attachments()
     second = state.attachments()
-    first.add(data)
-    assert (first.read(named), second.holds(named)) == (data, False)
+    first.add(content)
+    assert (first.read(named), second.holds(named)) == (content, False)
     question = Question(text="?", files=(File(name="a.png", text="", attachment=named),))
     for run in RUNS[:2]:
         stored(state, [begun(question)], run)
     first.store([named])
-    assert (second.holds(named), second.read(named)) == (True, data)
+    assert (second.holds(named), second.read(named)) == (True, content)
     assert [state.attachments().prunable(runs) for runs in ((), RUNS[:1], RUNS[:2])] == [
         0,
         0,
-        len(data),
+        len(content),
     ]
     for run in RUNS[:2]:
         state.prune_attachments()

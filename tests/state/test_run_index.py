@@ -106,9 +106,9 @@ def test_a_damaged_index_is_rebuilt(store: TraceStore, damage: str) -> None:
         file.write_bytes(b"no index " * 500 if damage == "garbage" else file.read_bytes()[:5000])
     else:
         statement = {"newer": "PRAGMA user_version = 99", "dropped": "DROP TABLE runs"}
-        with sqlite3.connect(file) as known:
-            known.execute(statement[damage])
-        known.close()
+        with sqlite3.connect(file) as database:
+            database.execute(statement[damage])
+        database.close()
     assert listed(store) == before
     assert listed(store, RunQuery(terms=("second",))) == ["second"]
 
@@ -121,10 +121,10 @@ def test_damaged_files_are_listed_with_the_problem(store: TraceStore) -> None:
     store.path("20261102-100000-00000a").write_text("hello\n")
     store.path("20261103-100000-00000a").write_text('{"kind":"run_started","format":99}\n')
     put(store, 4, "whole")
-    found, _ = newest(store)
-    assert [row.state for row in found] == ["finished", "unreadable", "unreadable", "finished"]
-    assert all("line 1" in row.problem for row in found[1:3])
-    assert ("line 3" in found[3].problem, found[3].title) == (True, "damaged")
+    runs, _ = newest(store)
+    assert [row.state for row in runs] == ["finished", "unreadable", "unreadable", "finished"]
+    assert all("line 1" in row.problem for row in runs[1:3])
+    assert ("line 3" in runs[3].problem, runs[3].title) == (True, "damaged")
 
 
 def test_a_file_that_the_system_refuses_once_is_read_again(
@@ -186,13 +186,13 @@ def test_no_number_in_a_trace_breaks_the_list(store: TraceStore, name: str) -> N
         with store.path(run).open("a") as file:
             file.write(json.dumps(ending) + "\n")
     put(store, 30, "whole")
-    found, _ = newest(store, count=-1)
-    assert [row.title for row in found] == ["whole", *["absurd"] * len(ABSURD)]
-    lines = run_lines(found, 80, datetime.now(UTC))
+    runs, _ = newest(store, count=-1)
+    assert [row.title for row in runs] == ["whole", *["absurd"] * len(ABSURD)]
+    lines = run_lines(runs, 80, datetime.now(UTC))
     assert "whole" in lines[1]
     assert max(map(len, lines)) <= 80
-    json.dumps([stored_run_data(row, "traces") for row in found], allow_nan=False).encode()
-    assert store.prune([row.run for row in found[1:]]) == []
+    json.dumps([stored_run_data(row, "traces") for row in runs], allow_nan=False).encode()
+    assert store.prune([row.run for row in runs[1:]]) == []
     assert [row.title for row in newest(store)[0]] == ["whole"]
 
 

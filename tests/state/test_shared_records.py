@@ -196,11 +196,11 @@ def test_without_an_index_of_letters_searches_find_the_same(databases: Two) -> N
     begin_run(
         traces, RUN, [*happened[:-1], ev.RunFinished(at=1.0, answer="12", usage=Usage())]
     ).close()
-    found = {
+    counts = {
         term: len(traces.newest(RunQuery(terms=(term,)))[0])
         for term in ("0 %", "F_ALL", "\\", "5_ %", "%%")
     }
-    assert found == {"0 %": 1, "F_ALL": 1, "\\": 1, "5_ %": 0, "%%": 0}
+    assert counts == {"0 %": 1, "F_ALL": 1, "\\": 1, "5_ %": 0, "%%": 0}
 
 
 @pytest.fixture(scope="module")

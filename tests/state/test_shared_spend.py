@@ -43,14 +43,14 @@ ANN = Worker(
 @pytest.fixture
 def opened() -> Iterator[Open]:
     """Opens databases and closes them at the end."""
-    found = list[Database]()
+    databases = list[Database]()
 
     def open_one(url: str) -> Database:
-        found.append(Database(url))
-        return found[-1]
+        databases.append(Database(url))
+        return databases[-1]
 
     yield open_one
-    for each in found:
+    for each in databases:
         each.close()
 
 
@@ -157,12 +157,12 @@ def test_without_the_database_no_call_is_made_and_what_ended_is_recorded_later(
 def test_a_migration_that_fails_leaves_nothing_behind(
     postgres: Cluster, monkeypatch: pytest.MonkeyPatch, opened: Open
 ) -> None:
-    found = opened(postgres.new_database())
+    database = opened(postgres.new_database())
     steps = (*migrations(), "CREATE TABLE half (a int); SELECT 1 / 0")
     monkeypatch.setattr(module, "migrations", lambda: steps)
     with pytest.raises(StateUnavailable, match="division by zero"):
-        found.migrate()
-    assert found.version() == 0
+        database.migrate()
+    assert database.version() == 0
 
 
 @pytest.mark.parametrize(

@@ -136,12 +136,12 @@ def test_a_kill_loses_at_most_the_last_second_of_an_answer() -> None:
     writer = LineWriter(Secrets())
     waiting = list[ev.Event]()
     reader = LineReader()
-    found = 0
+    count = 0
     for number, event in enumerate(one_answer(words(2000, "w"), 5), start=1):
-        found += sum(
+        count += sum(
             len(reader.read_line(line)) for line in writer.add(event).decode().splitlines()
         )
-        waiting = [*waiting, event][-(number - found) :] if number > found else []
+        waiting = [*waiting, event][-(number - count) :] if number > count else []
         assert not waiting or event.at - waiting[0].at < MAX_WAIT
         assert not waiting or isinstance(event, ev.StepDelta)
 
@@ -189,7 +189,7 @@ def test_a_secret_that_two_pieces_share_is_not_written() -> None:
 
 def test_an_object_that_looks_like_one_of_ours_is_none() -> None:
     """What a provider or a tool sends is read back as it was."""
-    for data in (
+    for fields in (
         {"repeated": "98c8dbe3c863"},
         {"a": [{"repeated_item": "x"}]},
         {"repeats": 1},
@@ -202,7 +202,7 @@ def test_an_object_that_looks_like_one_of_ours_is_none() -> None:
             text="12",
             usage=Usage(),
             finish="stop",
-            provider_data={"x": "y", **data},
+            provider_data={"x": "y", **fields},
         )
         assert read(written([begun(), step])) == [begun(), step]
 
@@ -323,9 +323,9 @@ def store(tmp_path: Path) -> TraceStore:
 
 def rewrite(store: TraceStore, lines: list[bytes]) -> bytes:
     """Put these lines in the place of the trace. Returns its bytes."""
-    data = b"".join(line + b"\n" for line in lines)
-    store.path(RUN).write_bytes(data)
-    return data
+    content = b"".join(line + b"\n" for line in lines)
+    store.path(RUN).write_bytes(content)
+    return content
 
 
 def lines_of(store: TraceStore) -> list[bytes]:
@@ -422,13 +422,15 @@ def test_no_changed_byte_goes_unnoticed(
         folder,
     )
     whole = store.path(RUN).read_bytes()
-    place = data.draw(st.integers(0, len(whole) - 1))
+    position = data.draw(st.integers(0, len(whole) - 1))
     byte = data.draw(
-        st.binary(min_size=0, max_size=2).filter(lambda byte: byte != whole[place : place + 1])
+        st.binary(min_size=0, max_size=2).filter(
+            lambda byte: byte != whole[position : position + 1]
+        )
     )
-    store.path(RUN).write_bytes(whole[:place] + byte + whole[place + 1 :])
+    store.path(RUN).write_bytes(whole[:position] + byte + whole[position + 1 :])
     assert faults(store)
-    if place > whole.index(b"\n"):  # only the first line is needed
+    if position > whole.index(b"\n"):  # only the first line is needed
         assert store.trace(RUN).run
 
 

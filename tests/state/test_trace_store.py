@@ -268,8 +268,8 @@ def is_piece(event: ev.Event) -> bool:
 
 def test_unknown_keys_are_ignored(tmp_path: Path) -> None:
     store = TraceStore(tmp_path)
-    data = ev.to_json(begun()) | {"weather": "fine"}
-    store.path(RUN).write_text(json.dumps(data) + "\n")
+    fields = ev.to_json(begun()) | {"weather": "fine"}
+    store.path(RUN).write_text(json.dumps(fields) + "\n")
     assert list(store.events(RUN)) == [begun()]
 
 

@@ -347,9 +347,9 @@ def test_the_state_of_an_earlier_version_opens(archive: Path, place: Path, stage
     for calls in place.glob("state/evals/*/calls.jsonl"):
         stored = [json.loads(line) for line in calls.read_text().splitlines() if line.strip()]
         with closing(ResponseCache(calls)) as replies:
-            found = [replies.replies.get(reply["key"]) for reply in stored if reply["text"]]
-        assert found
-        assert None not in found
+            replies_found = [replies.replies.get(reply["key"]) for reply in stored if reply["text"]]
+        assert replies_found
+        assert None not in replies_found
 
 
 def test_what_a_newer_version_stored_is_refused(place: Path, stage: Stage) -> None:

@@ -71,8 +71,8 @@ def program(directory: Path, body: str) -> dict[str, str]:
 
 @LINUX
 def test_nvidia_smi_names_the_gpus(tmp_path: Path) -> None:
-    found = hardware.find_gpus(program(tmp_path, "echo 'NVIDIA A, B'; echo 'NVIDIA Old'"))
-    assert [gpu.name for gpu in found if gpu.kind == "cuda"] == ["NVIDIA A, B", "NVIDIA Old"]
+    gpus = hardware.find_gpus(program(tmp_path, "echo 'NVIDIA A, B'; echo 'NVIDIA Old'"))
+    assert [gpu.name for gpu in gpus if gpu.kind == "cuda"] == ["NVIDIA A, B", "NVIDIA Old"]
 
 
 @LINUX

@@ -230,10 +230,10 @@ def test_a_training_with_the_published_template_samples_after_its_beginning(
         lists = 'model_id = [0]\nsubtasks = ["Add."]\naccess_list = [[]]'
         exercise = opened.curriculum.exercise(0)
         plan = SampledPlan(exercise=exercise, text=f" One worker can add.\n\n{lists}")
-        (found,) = asyncio.run(opened.rollouts.outcomes([plan]))
+        (outcomes,) = asyncio.run(opened.rollouts.outcomes([plan]))
     assert all(row["prompt"].endswith(f"<|im_start|>assistant\n{PREFILL}") for row in rows)
     assert all("Model id 0\nModel id 1\nModel id 2<|im_end|>" in row["prompt"] for row in rows)
-    assert (found.reward, found.routes) == (1.0, ("ann",))
+    assert (outcomes.reward, outcomes.routes) == (1.0, ("ann",))
 
 
 def test_all_weights_can_be_trained(base: Path, tmp_path: Path) -> None:
@@ -382,9 +382,9 @@ assert not other or os.waitpid(other, 0)[1] == 0
 def train_as_rank(base: Path, directory: Path) -> None:
     """One of several processes of a training; it writes how many requests its own workers got."""
     torch.set_num_threads(1)
-    asked = models()
-    assert train(base, directory, replace(RECIPE, steps=2), workers=asked, held_out=3)
-    count = sum(len(model.requests) for model in asked.values())
+    request_models = models()
+    assert train(base, directory, replace(RECIPE, steps=2), workers=request_models, held_out=3)
+    count = sum(len(model.requests) for model in request_models.values())
     (directory / f"asked-{os.environ['RANK']}").write_text(str(count))
 
 
@@ -430,7 +430,7 @@ def test_a_group_without_a_signal_gives_way_to_another_case(base: Path, tmp_path
         ) -> list[float | None]:
             TrainingJob.rewards(self, completions, completion_ids, number)
             seen.append(tuple(dict.fromkeys(number)))
-            return [float(at not in silent and place % 2) for place, at in enumerate(number)]
+            return [float(at not in silent and position % 2) for position, at in enumerate(number)]
 
     recipe = replace(RECIPE, steps=1, entropy=0.0, kl=0.0)
     train(base, tmp_path / "one", recipe, kind=Marked)
@@ -460,8 +460,8 @@ def _sampler_of(base: Path, opened: list[dict[str, Any]], handed: list[dict[str,
         def generate(self, prompts: Any, *, lora_request: Any, **_: object) -> list[Any]:
             handed.append(load_file(Path(lora_request.path) / "adapter_model.safetensors"))
             written = [
-                [reader.convert_tokens_to_ids(tiny.PLANS[place % 4]), *ends]
-                for place in range(len(prompts))
+                [reader.convert_tokens_to_ids(tiny.PLANS[position % 4]), *ends]
+                for position in range(len(prompts))
             ]
             return [
                 SimpleNamespace(

@@ -140,14 +140,14 @@ def test_a_substitute_worker_is_named() -> None:
     step = fields["steps"][0]
     assert (step["planned_worker"], step["worker"]) == ("math-worker", "gemini-flash")
     assert [attempt["worker"] for attempt in step["failed_attempts"]] == ["math-worker"]
-    trimmed, taken = fields["notices"]
+    trimmed, notices = fields["notices"]
     assert trimmed == {
         "step": 1,
         "recovered": False,
         "text": "the prompt was trimmed from 9,120 to 8,000 tokens",
     }
-    assert (taken["step"], taken["recovered"]) == (1, True)
-    assert taken["text"].startswith(
+    assert (notices["step"], notices["recovered"]) == (1, True)
+    assert notices["text"].startswith(
         "gemini-flash answered instead of math-worker; math-worker failed: the key was"
     )
 

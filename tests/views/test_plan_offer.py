@@ -123,13 +123,13 @@ def test_an_estimate_has_the_usual_amount_beside_the_most() -> None:
     assumed = text_of(plan_lines(offer, Screen(width=200)))
     assert "for paid a usual reply of 500 tokens is assumed" in assumed
     profile = replace(offer.profile, usual_replies=lambda: {"paid": 40})
-    known = text_of(plan_lines(replace(offer, profile=profile), Screen(width=200)))
-    assert "assumed" not in known
+    shown_text = text_of(plan_lines(replace(offer, profile=profile), Screen(width=200)))
+    assert "assumed" not in shown_text
     pattern = (
         r"estimate: 2 calls, usually ([\d,]+) tokens, at most [\d,]+; usually \$[\d.]+, at most"
     )
     [assumed_tokens] = re.findall(pattern, assumed)
-    [known_tokens] = re.findall(pattern, known)
+    [known_tokens] = re.findall(pattern, shown_text)
     # Two replies, of which the second worker reads the first one too
     assert int(assumed_tokens.replace(",", "")) - int(known_tokens) == 3 * (500 - 40)
 

@@ -435,8 +435,8 @@ def test_the_sdk_shows_errors() -> None:
 def test_an_error_inside_a_stream_says_whether_to_repeat_where_litellm_reads_it(
     error: RequestError, word: str
 ) -> None:
-    (said,) = events(API.encoder(parsed(stream=True), RUN, 1).failed(error))
-    assert said["error"]["message"] == error.message + word
+    (frames,) = events(API.encoder(parsed(stream=True), RUN, 1).failed(error))
+    assert frames["error"]["message"] == error.message + word
 
 
 COUNTS: dict[str, tuple[int, int] | None] = {

@@ -99,13 +99,16 @@ def test_calls_and_results_of_a_conversation_are_read() -> None:
             {"type": "tool_result", "tool_use_id": "call_3"},
         ),
     )
-    _, reply, failed, seen, empty, said = request.messages
-    asked = (ToolCall(id="call_1", name="edit", arguments='{"a": 1}'),)
-    assert (reply.content, reply.tool_calls) == ("I edit it.", asked)
+    _, reply, failed, seen, empty, messages = request.messages
+    calls = (ToolCall(id="call_1", name="edit", arguments='{"a": 1}'),)
+    assert (reply.content, reply.tool_calls) == ("I edit it.", calls)
     assert (failed.content, failed.is_error, failed.tool_call_id) == ("failed", True, "call_1")
-    assert (seen.content, [each.media_type for each in seen.attachments]) == ("see", ["image/png"])
+    assert (seen.content, [attachment.media_type for attachment in seen.attachments]) == (
+        "see",
+        ["image/png"],
+    )
     assert request.blobs[seen.attachments[0].sha256] == png(4, 3)
-    assert (empty.role, empty.content, said.content) == ("tool", "", "Hurry.")
+    assert (empty.role, empty.content, messages.content) == ("tool", "", "Hurry.")
 
 
 def test_documents_are_attached_or_quoted() -> None:
@@ -239,7 +242,7 @@ def encoder(*, thinks: bool = True) -> MessagesEncoder:
 
 
 def told(stream: bytes) -> list[str]:
-    found = list[str]()
+    types = list[str]()
     open_block = -1
     index = -1
     for event in events(stream):
@@ -249,19 +252,19 @@ def told(stream: bytes) -> list[str]:
                 index += 1
                 open_block = event["index"]
                 assert open_block == index
-                found.append(f"+{event['content_block']['type']}")
+                types.append(f"+{event['content_block']['type']}")
             case "content_block_delta":
                 assert event["index"] == open_block
                 delta = event["delta"]
-                found.append(str(delta[next(key for key in delta if key != "type")]))
+                types.append(str(delta[next(key for key in delta if key != "type")]))
             case "content_block_stop":
                 assert event["index"] == open_block
                 open_block = -1
-                found.append("-")
+                types.append("-")
             case other:
-                found.append(other)
+                types.append(other)
     assert open_block == -1
-    return found
+    return types
 
 
 def test_a_stream_has_thinking_then_text() -> None:

@@ -174,7 +174,10 @@ def test_images_and_files_are_carried() -> None:
             {"type": "function_call_output", "call_id": "c1", "output": [image]},
         ]
     )
-    assert [each.name for each in read.messages[0].attachments] == ["image-1.png", "a.pdf"]
+    assert [attachment.name for attachment in read.messages[0].attachments] == [
+        "image-1.png",
+        "a.pdf",
+    ]
     assert read.messages[2].attachments == read.messages[0].attachments[:1]
     assert len(read.blobs) == 2
 

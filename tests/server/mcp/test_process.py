@@ -220,6 +220,6 @@ def test_the_bounds_are_those_of_the_code() -> None:
     )
     assert (handlers.MAX_RESULT_TEXT, handlers.MAX_CALLS) == (100_000, 16)
     assert all(
-        each in PAGE
-        for each in ("16 MiB", "100 files", "20 steps", "100,000 characters", "Sixteen calls")
+        limit in PAGE
+        for limit in ("16 MiB", "100 files", "20 steps", "100,000 characters", "Sixteen calls")
     )

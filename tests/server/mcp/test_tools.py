@@ -292,7 +292,7 @@ def test_more_calls_than_the_server_can_hold_are_told_that_it_is_busy(stage: Sta
         completed = asyncio.as_completed(calls)
         refused = [await next(completed) for _ in range(24)]
         busy = "the server is busy: 16 calls are running\ncall again when one of them has ended"
-        assert {text_of(each) for each in refused} == {busy}
+        assert {text_of(name) for name in refused} == {busy}
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)

@@ -83,9 +83,9 @@ class Solvers:
 
 def _prompts(problem: Problem) -> dict[str, Hop]:
     """What a worker reads for each step, when the steps before it are right."""
-    asked = Question(text=problem.question)
+    question = Question(text=problem.question)
     return {
-        render(asked, Step(worker="", subtask=hop.subtask), problem.seen_by(hop)): hop
+        render(question, Step(worker="", subtask=hop.subtask), problem.seen_by(hop)): hop
         for hop in problem.hops
     }
 

@@ -78,10 +78,12 @@ def test_interrupted_supervised_training_resumes_and_writes_a_file(
     assert not train_file(SMALL, tmp_path, minutes=0, say=said.append)
     assert train_file(SMALL, tmp_path, minutes=9, say=said.append)
     state = torch.load(tmp_path / "cold.state", weights_only=True)["model"]
-    found = loaded(tmp_path / "cold.gguf", SMALL).state_dict()
-    assert state.keys() == found.keys()
+    weights = loaded(tmp_path / "cold.gguf", SMALL).state_dict()
+    assert state.keys() == weights.keys()
     for name, weight in state.items():
-        assert torch.equal(found[name], weight.half().float() if weight.dim() > 1 else weight), name
+        assert torch.equal(weights[name], weight.half().float() if weight.dim() > 1 else weight), (
+            name
+        )
 
 
 def test_an_interrupted_training_resumes_to_the_same_metrics_and_weights(
@@ -122,13 +124,13 @@ def test_rewards_are_given_in_the_order_of_the_plans(tmp_path: Path) -> None:
 
     A text of full length was cut off.
     """
-    asked = school(tmp_path)
+    trainer = school(tmp_path)
     best = [plan_text(PRACTICE.exercise(number)) for number in (0, 1)]
     whole = [1]
     cut = [1] * PRACTICE.max_plan_tokens
-    given = asked.rewards(
+    given = trainer.rewards(
         [best[0], best[1], "no plan", best[0]], [whole, whole, whole, cut], [0, 1, 0, 0]
     )
     assert given == [1.0, 1.0, 0.0, 0.0]
-    found = asked.take_metrics()
+    found = trainer.take_metrics()
     assert (found["reward"], found["valid"], found["signal"]) == (0.5, 0.5, 0.0)

@@ -64,10 +64,10 @@ def test_the_prompt_is_the_one_of_a_real_run() -> None:
 
 def test_correct_wrong_and_invalid_plans_earn_different_rewards() -> None:
     """The outcome counts steps, calls and routes. An invalid plan has none."""
-    found = outcomes([RIGHT, BLIND, MISSENT, MALFORMED])
-    assert [outcome.reward for outcome in found] == [1.0, 0.5, 0.5, 0.0]
-    right = found[0]
-    malformed = found[-1]
+    rewarded = outcomes([RIGHT, BLIND, MISSENT, MALFORMED])
+    assert [outcome.reward for outcome in rewarded] == [1.0, 0.5, 0.5, 0.0]
+    right = rewarded[0]
+    malformed = rewarded[-1]
     assert (right.valid, right.steps, right.calls, right.routes) == (
         True,
         2,
@@ -95,8 +95,8 @@ def test_a_silent_member_cannot_answer() -> None:
         async def member(self, strengths: Mapping[str, float], prompt: str, seed: int) -> str:
             return ""
 
-    (found,) = outcomes([RIGHT], build_rollouts(Silent()))
-    assert (found.valid, found.reward) == (True, 0.5)
+    (rewarded,) = outcomes([RIGHT], build_rollouts(Silent()))
+    assert (rewarded.valid, rewarded.reward) == (True, 0.5)
     assert MemberModel(WEAK, Silent(), 1).features == frozenset()
 
 
@@ -104,8 +104,8 @@ def test_a_plan_may_end_with_a_check() -> None:
     checked = exercise(CHECKED, (*MEMBERS, CHECKER_MEMBER))
     text = f"{RIGHT}\ncheck it| 1 2| checkingD"
     assert outcomes([text], item=checked)[0].right
-    (found,) = outcomes([text], rollouts(wrong=[MEMBERS[1]]), checked)
-    assert (found.reward, found.calls) == (0.5, 3)
+    (rewarded,) = outcomes([text], rollouts(wrong=[MEMBERS[1]]), checked)
+    assert (rewarded.reward, rewarded.calls) == (0.5, 3)
 
 
 def test_a_check_that_was_asked_for_is_part_of_a_right_plan() -> None:

@@ -101,13 +101,13 @@ class Project:
         changed = SETTINGS | {"TRAIN": (sys.executable, "-IS", self.trainer)}
         words = ["rehearsal", "--out", str(self.out), *arguments]
         with (
-            redirect_stdout(io.StringIO()) as said,
+            redirect_stdout(io.StringIO()) as output,
             patch.object(signal, "signal"),
             patch.object(sys, "argv", words),
             patch.dict(os.environ, environ),
             patch.dict(vars(rehearsal), changed),
         ):
-            return rehearsal.main(), said.getvalue()
+            return rehearsal.main(), output.getvalue()
 
     def start(self, **environ: str) -> subprocess.Popen[str]:
         """`make rehearsal` as a process of its own."""

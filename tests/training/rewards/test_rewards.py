@@ -34,7 +34,7 @@ from training.rewards.report import interval, lines, read
 
 def share(plans: list[Plan], tasks: list[world.Task]) -> float:
     pairs = zip(plans, tasks, strict=True)
-    return sum(world.share_right(each, task, range(4)) for each, task in pairs) / len(tasks)
+    return sum(world.share_right(pair, task, range(4)) for pair, task in pairs) / len(tasks)
 
 
 def test_the_gates_of_the_world_hold_before_any_training() -> None:
@@ -132,7 +132,7 @@ class Scripted:
         subtask = text.rpartition("Do this now: ")[2].split("\n")[0]
         seen = re.findall(r"<(answer-\w+)[^>]*>\n(.*?)\n</\1>", text, re.DOTALL)
         yield Chunk(
-            text=world.answer(self.worker, subtask, [each for _, each in seen], self.luck),
+            text=world.answer(self.worker, subtask, [entry for _, entry in seen], self.luck),
             finish="stop",
         )
 
