@@ -190,19 +190,19 @@ def test_the_reward_is_the_mean_over_draws_less_for_steps_that_nobody_reads(tmp_
     runs.draws = 4
     runs.unused_step = 0.05
     runs.tells = tells_answer
-    alone, unused, outcomes_of_runs = outcomes(
+    alone, unused, answered = outcomes(
         runs,
         [RIGHT, f"B | - | Try it.\n{RIGHT}", "B | - | Try it.\nA | 1 | Say 5."],
         replace(ZERO, case=CASES[4]),
     )
     assert (alone.reward, alone.right, len(ann.requests)) == (0.75, 0.5, 12)
     assert unused.reward == pytest.approx(0.70)
-    assert (outcomes_of_runs.reward, outcomes_of_runs.right, outcomes_of_runs.told) == (
+    assert (answered.reward, answered.right, answered.told) == (
         0.5,
         0.5,
         True,
     )
-    assert compute_metrics([alone, unused, outcomes_of_runs], 3)["told"] == 1
+    assert compute_metrics([alone, unused, answered], 3)["told"] == 1
 
 
 def test_what_is_left_of_a_budget_is_divided_over_the_processes(tmp_path: Path) -> None:
@@ -225,8 +225,8 @@ def test_what_is_left_of_a_budget_is_divided_over_the_processes(tmp_path: Path) 
 def test_a_text_that_was_cut_off_is_invalid_and_thinking_is_no_part_of_it(tmp_path: Path) -> None:
     cut = SampledPlan(exercise=ZERO, text=RIGHT, complete=False)
     thought = SampledPlan(exercise=ZERO, text=f"<think>Who adds?</think>\n{RIGHT}")
-    outcomes_found = asyncio.run(rollouts(tmp_path).outcomes([cut, thought]))
-    assert [outcome.reward for outcome in outcomes_found] == [0.0, 1.0]
+    sampled = asyncio.run(rollouts(tmp_path).outcomes([cut, thought]))
+    assert [outcome.reward for outcome in sampled] == [0.0, 1.0]
 
 
 def test_a_failed_worker_is_counted_separately_and_not_replaced(tmp_path: Path) -> None:
@@ -254,9 +254,9 @@ def test_a_repeated_case_gets_fresh_answers_and_a_step_shares_equal_ones(tmp_pat
         DEFAULT_RECIPE.seed + 9,
     ]
     again = says("not asked")
-    outcomes_found = asyncio.run(rollouts(tmp_path, ann=again).outcomes(plans))
+    sampled = asyncio.run(rollouts(tmp_path, ann=again).outcomes(plans))
     assert not again.requests
-    assert (outcomes_found[0].reward, outcomes_found[0].cost is not None) == (1.0, True)
+    assert (sampled[0].reward, sampled[0].cost is not None) == (1.0, True)
 
 
 def test_the_draw_of_a_plan_is_the_number_of_its_exercise(tmp_path: Path) -> None:

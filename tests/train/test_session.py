@@ -230,10 +230,10 @@ def test_a_training_with_the_published_template_samples_after_its_beginning(
         lists = 'model_id = [0]\nsubtasks = ["Add."]\naccess_list = [[]]'
         exercise = opened.curriculum.exercise(0)
         plan = SampledPlan(exercise=exercise, text=f" One worker can add.\n\n{lists}")
-        (outcomes,) = asyncio.run(opened.rollouts.outcomes([plan]))
+        (outcome,) = asyncio.run(opened.rollouts.outcomes([plan]))
     assert all(row["prompt"].endswith(f"<|im_start|>assistant\n{PREFILL}") for row in rows)
     assert all("Model id 0\nModel id 1\nModel id 2<|im_end|>" in row["prompt"] for row in rows)
-    assert (outcomes.reward, outcomes.routes) == (1.0, ("ann",))
+    assert (outcome.reward, outcome.routes) == (1.0, ("ann",))
 
 
 def test_all_weights_can_be_trained(base: Path, tmp_path: Path) -> None:
