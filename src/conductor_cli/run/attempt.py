@@ -117,6 +117,7 @@ class _Alarm:
     def __init__(self, timeouts: Timeouts) -> None:
         self.timeout = asyncio.timeout(None)
         self._timeouts = timeouts
+        self._idle_seconds = timeouts.idle
         self._has_begun = False
         self._loop = asyncio.get_running_loop()
         now = self._loop.time()
@@ -126,10 +127,13 @@ class _Alarm:
 
     def wait_for_next_chunk(self) -> None:
         self._has_begun = True
-        self._due = min(self._loop.time() + self._timeouts.idle, self._ends)
-        if self._due < self._timer.when():
+        due = self._loop.time() + self._idle_seconds
+        if due > self._ends:  # noqa: PLR1730 - once a chunk, so without a call of `min`
+            due = self._ends
+        self._due = due
+        if due < self._timer.when():
             self._timer.cancel()
-            self._timer = self._loop.call_at(self._due, self._watch)
+            self._timer = self._loop.call_at(due, self._watch)
 
     def wait_for_end(self) -> None:
         """Let only the timeout of the whole answer run, until the next chunk is waited for."""
