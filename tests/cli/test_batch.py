@@ -135,7 +135,16 @@ def test_json_is_demanded_where_a_request_of_openais_form_does(one: Stage, tmp_p
         ({"n": 3}, "n must be 1"),
         ({"logprobs": True}, "logprobs cannot be had"),
         ({"max_tokens": "many"}, "max_tokens must be a whole number"),
-        ({"temperature": -1}, "temperature must be a number of at least 0"),
+        ({"temperature": -1}, "temperature must be a number from 0 to 2"),
+        ({"max_tokens": 0}, "max_tokens must be a whole number of at least 1"),
+        ({"top_p": 1.5}, "top_p must be a number from 0 to 1"),
+        ({"top_k": 0.5}, "top_k must be a whole number"),
+        ({"presence_penalty": 3}, "presence_penalty must be a number from -2 to 2"),
+        ({"logit_bias": [1]}, "logit_bias must be an object of numbers"),
+        ({"logit_bias": {"50256": "no"}}, "each value of logit_bias must be a number"),
+        ({"modalities": ["text", "audio"]}, "modalities cannot have audio"),
+        ({"function_call": "auto"}, "function_call cannot be had"),
+        ({"moderation": {"model": "m"}}, "moderation cannot be had"),
         ({"stop": 5}, "stop must be a text"),
         ({"response_format": {"type": "json_schema", "json_schema": None}}, "schema is missing"),
         ({"response_format": "json"}, "response_format.type must be"),
@@ -150,6 +159,19 @@ def test_what_a_request_of_openais_form_cannot_have_is_refused_before_anything_i
     done = one.costs_nothing(2, "batch", source, "-o", out, "--yes")
     assert message in done.err
     assert "line 1" in done.err
+
+
+def test_fields_of_a_request_without_effect_are_named_with_their_number(
+    one: Stage, tmp_path: Path
+) -> None:
+    lines = [
+        {**chat("number 7", verbosity="low", user="me", store=True), "custom_id": "1"},
+        {**chat("number 8", verbosity="low", reasoning_effort="high"), "custom_id": "2"},
+    ]
+    source = write(tmp_path / "questions.jsonl", lines)
+    done = one.ok("batch", source, "-o", tmp_path / "answers.jsonl", "--yes", told="no effect")
+    told = "verbosity (in 2 questions), reasoning_effort (in 1 question)"
+    assert f"these fields have no effect in a batch: {told}" in " ".join(done.err.split())
 
 
 @pytest.mark.parametrize("order", ["done", "input"])

@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -38,6 +38,7 @@ from conductor_cli.cli.session import Session
 from conductor_cli.cli.signals import on_signal
 from conductor_cli.core.errors import ConfigError, Failure, PolicyError, UsageError
 from conductor_cli.core.formatting import format_count, format_money
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cost import has_no_cost
 from conductor_cli.run import Orchestra, RunSpec
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import SharedBatch
 
 SHOW_SECONDS: Final = 0.1  # Between two times that the progress is shown
+MAX_NAMED_FIELDS: Final = 20  # Fields without effect that a line names
 
 
 @opt.with_run_options(omit=("approve", "format", "max_cost"))
@@ -148,6 +150,8 @@ async def _run(session: Session, batch: batches.Batch, request: _Request) -> int
         session.tell(
             f"continuing {request.out}: {progress.done:,} of {progress.total:,} questions are done"
         )
+    if batch.ignored:
+        print_notice(_ignored_line(batch.ignored))
     if progress.done < progress.total:
         async with session.opened(only=session.options.worker_names) as orchestra:
             if not _is_agreed(session, orchestra, progress, request):
@@ -163,6 +167,17 @@ async def _run(session: Session, batch: batches.Batch, request: _Request) -> int
                 print_notice(_stopped_line(batch.progress))
                 return failure.exit_code
     return _report(session, batch.progress, request)
+
+
+def _ignored_line(ignored: Mapping[str, int]) -> str:
+    """Return the fields without effect, those of the most questions first."""
+    by_count = sorted(ignored.items(), key=lambda item: (-item[1], item[0]))
+    parts = []
+    for name, count in by_count[:MAX_NAMED_FIELDS]:
+        parts.append(f"{one_line(name):.60} (in {format_count(count, 'question')})")
+    if len(by_count) > MAX_NAMED_FIELDS:
+        parts.append(f"and {len(by_count) - MAX_NAMED_FIELDS:,} more")
+    return f"these fields have no effect in a batch: {', '.join(parts)}"
 
 
 def _is_agreed(

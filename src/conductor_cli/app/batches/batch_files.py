@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -30,7 +31,12 @@ from conductor_cli.app.batches.answer_lines import (
     written_lines,
 )
 from conductor_cli.app.batches.id_index import HashSet, LineOffsets
-from conductor_cli.app.batches.input_forms import BatchItem, input_hash, read_items
+from conductor_cli.app.batches.input_forms import (
+    BatchItem,
+    ignored_fields,
+    input_hash,
+    read_items,
+)
 from conductor_cli.app.batches.results import BatchProgress
 from conductor_cli.app.batches.source import QuestionList
 from conductor_cli.core.errors import UsageError, describe_system_error
@@ -53,6 +59,8 @@ class Batch:
     """
     is_done: Callable[[str], bool]
     """Whether the question of an id was answered, or failed, before this process began."""
+    ignored: Mapping[str, int]
+    """Fields of requests that have no effect, and how many questions have each."""
 
     @property
     def progress(self) -> BatchProgress:
@@ -118,6 +126,7 @@ def _open_locked(source: Path, answers: Path, locks: Path, stack: ExitStack) -> 
         record=record,
         retries=is_retry,
         is_done=lambda name: name in answered.ids or name in failed.ids,
+        ignored=counts.ignored,
     )
 
 
@@ -206,13 +215,14 @@ def _written_key(fields: Mapping[str, Any]) -> str:
 class _InputCounts(NamedTuple):
     """How many questions an input has, and how many of them are answered or failed.
 
-    The `first` ones of it are all done.
+    The `first` ones of it are all done. `ignored` has how many have each field without effect.
     """
 
     total: int
     first: int
     answered: int
     failed: int
+    ignored: Counter[str]
 
 
 def _count_input(source: Path, answered: _WrittenLines, failed: _WrittenLines) -> _InputCounts:
@@ -225,8 +235,10 @@ def _count_input(source: Path, answered: _WrittenLines, failed: _WrittenLines) -
     first = 0
     answered_count = 0
     failed_count = 0
+    ignored = Counter[str]()
     for item in read_items(source):
         ids.append(hash(item.id))
+        ignored.update(ignored_fields(item.fields))
         keys = (_key_of(item.fields), _short_key(item.fields))
         if answered.has_any(keys):
             answered_count += 1
@@ -240,7 +252,7 @@ def _count_input(source: Path, answered: _WrittenLines, failed: _WrittenLines) -
             first = len(ids)
     if HashSet(ids).has_repeat:
         _check_repeats(source)
-    return _InputCounts(len(ids), first, answered_count, failed_count)
+    return _InputCounts(len(ids), first, answered_count, failed_count, ignored)
 
 
 def _edited(source: Path, item: BatchItem) -> UsageError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -221,6 +222,8 @@ def _openai_question(fields: Mapping[str, Any]) -> Question:
             raise UsageError(f"{name} {reason}")
     if body.get("n") not in (None, 1):
         raise UsageError("n must be 1: each request is answered once")
+    if "audio" in (body.get("modalities") or ()):
+        raise UsageError("modalities cannot have audio: the answer is text")
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise UsageError("it has no messages")
@@ -241,16 +244,40 @@ def _openai_question(fields: Mapping[str, Any]) -> Question:
 _UNSERVED: Final[Mapping[str, str]] = {
     "tools": "cannot be called in a batch",
     "functions": "cannot be called in a batch",
+    "function_call": "cannot be had: no function is called in a batch",
     "stream": "cannot be asked for in a batch",
     "logprobs": "cannot be had: the answer may come from any worker",
     "audio": "cannot be had: the answer is text",
+    "moderation": "cannot be had: nothing is moderated here",
     "prediction": "cannot be had: no worker takes a predicted answer",
     "web_search_options": "cannot be had: give a worker tools, conductor tools add",
 }
 """Fields of a request whose effect would be missed, and why they have none, as in `serve`."""
 
-_SAMPLING: Final = ("top_p", "top_k", "presence_penalty", "frequency_penalty", "logit_bias")
-"""Fields that are sent on to the worker's server as they are."""
+_SAMPLING: Final[Mapping[str, tuple[float, float]]] = {
+    "top_p": (0, 1),
+    "top_k": (0, 2**31 - 1),
+    "presence_penalty": (-2, 2),
+    "frequency_penalty": (-2, 2),
+}
+"""Numbers that are sent on to the worker's server as they are, and their least and most."""
+
+_EFFECTIVE: Final = frozenset(
+    {*_UNSERVED, *_SAMPLING, "logit_bias", "n", "messages", "response_format", "modalities", "seed"}
+    | {"max_tokens", "max_completion_tokens", "temperature", "stop"}
+    | {"model", "store", "stream_options", "tool_choice", "parallel_tool_calls"}
+    | {"metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier"}
+    | {"service_tier", "user"}
+)
+"""The fields of a request that are read, and those without which no answer is missed."""
+
+
+def ignored_fields(fields: Mapping[str, Any]) -> list[str]:
+    """Return the fields of a line in OpenAI's form that have no effect."""
+    body = fields.get("body") if is_openai(fields) else None
+    if not isinstance(body, dict) or body.keys() <= _EFFECTIVE:
+        return []
+    return [name for name in body if name not in _EFFECTIVE and body[name] is not None]
 
 
 def _wishes_of(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -263,7 +290,7 @@ def _wishes_of(body: Mapping[str, Any]) -> dict[str, Any]:
     if limit is not None:
         wishes["max_tokens"] = _number(limit, "max_tokens", whole=True, least=1)
     if body.get("temperature") is not None:
-        wishes["temperature"] = _number(body["temperature"], "temperature", least=0)
+        wishes["temperature"] = _number(body["temperature"], "temperature", least=0, most=2)
     if body.get("seed") is not None:
         wishes["seed"] = _number(body["seed"], "seed", whole=True)
     stops = body.get("stop")
@@ -271,23 +298,41 @@ def _wishes_of(body: Mapping[str, Any]) -> dict[str, Any]:
         wishes["stop"] = _stop_texts(stops)
     sampling = {name: body[name] for name in _SAMPLING if body.get(name) is not None}
     for name, value in sampling.items():
-        if name != "logit_bias":
-            _number(value, name)
+        least, most = _SAMPLING[name]
+        _number(value, name, whole=name == "top_k", least=least, most=most)
+    if body.get("logit_bias") is not None:
+        sampling["logit_bias"] = _biases(body["logit_bias"])
     if sampling:
         wishes["sampling"] = sampling
     return wishes
 
 
-def _number(value: object, name: str, *, whole: bool = False, least: float | None = None) -> float:
+def _number(
+    value: object,
+    name: str,
+    *,
+    whole: bool = False,
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> float:
     """Return a number that a request has in this field. Raises `UsageError` for anything else."""
     is_number = isinstance(value, int) or (isinstance(value, float) and not whole)
     kind = "whole number" if whole else "number"
     if not is_number or isinstance(value, bool):
         raise UsageError(f"{name} must be a {kind}")
     assert isinstance(value, (int, float))
-    if least is not None and value < least:
+    if most < math.inf and not least <= value <= most:
+        raise UsageError(f"{name} must be a {kind} from {least:g} to {most:,g}")
+    if value < least:
         raise UsageError(f"{name} must be a {kind} of at least {least:g}")
     return value
+
+
+def _biases(biases: object) -> dict[str, float]:
+    """Return how much likelier each token is to be, by its number. Raises `UsageError`."""
+    if not isinstance(biases, dict):
+        raise UsageError("logit_bias must be an object of numbers")
+    return {token: _number(bias, "each value of logit_bias") for token, bias in biases.items()}
 
 
 def _stop_texts(stops: object) -> tuple[str, ...]:
