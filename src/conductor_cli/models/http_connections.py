@@ -28,8 +28,8 @@ import httptools
 CONNECT_SECONDS: Final = 10.0
 MAX_IDLE: Final = 100  # connections to one server that are kept open for the next request
 IDLE_SECONDS: Final = 4.0
-"""How long an unused connection is kept: uvicorn and Node close theirs after 5 s, and a question
-that is sent at that moment costs an attempt.
+"""How long an unused connection is kept: uvicorn and Node close theirs after 5 s, and a request
+that is sent at that moment has to be sent again.
 """
 # After how long the next address of a host is tried beside the one before it
 STAGGER_SECONDS: Final = 0.25
