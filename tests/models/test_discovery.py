@@ -111,6 +111,14 @@ def test_a_local_llama_server_offers_its_model(monkeypatch: pytest.MonkeyPatch) 
     ]
 
 
+def test_a_server_of_conductor_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [{"id": "conductor", "owned_by": "conductor"}, {"id": "tiny", "owned_by": "me"}]
+    with loopback(answering({"object": "list", "data": models})) as server:
+        at(monkeypatch, ollama=closed(), llama_server=server.port)
+        found = asyncio.run(discover({}))
+    assert [worker.name for worker in found] == ["tiny"]
+
+
 @pytest.mark.parametrize(
     "script", [page, answering({"error": "no"}, 401), silent], ids=["page", "refused", "silent"]
 )

@@ -653,7 +653,7 @@ NO_MODEL: Final = """\
 There is no planner yet, the model that plans.
   conductor setup              proposes what is missing
   conductor model pull         downloads the default one
-  conductor chat --demo   answers with tiny demo models"""
+  conductor chat --demo        answers with tiny demo models"""
 
 
 async def answer_messages(chat: ChatSession, prompt: ChatPrompt, reading: asyncio.Task[str]) -> int:

@@ -33,6 +33,7 @@ from conductor_cli.models.recipients import costs_nothing
 from conductor_cli.models.structured_output import is_local_chat_model
 
 SECONDS: Final = 0.3  # how long a server on this machine may take to answer
+OWN_MODELS: Final = "conductor"  # Who owns the models that `conductor serve` lists
 MAX_MODELS: Final = 3  # how many models of one local server become workers
 LOCAL: Final[dict[str, str]] = {"ollama": "/api/tags", "llama-server": "/v1/models"}
 """Where each local server lists its models. vLLM is not tried: its usual port is that of many web
@@ -82,7 +83,9 @@ def workers_of_server(kind: str, listed: object, *, base_url: str) -> tuple[Work
     if "models" in answer:  # an answer of Ollama
         listed_names = [item.get("name") for item in tables_in(answer["models"])]
     else:  # one of OpenAI's API
-        listed_names = [item.get("id") for item in tables_in(answer.get("data"))]
+        rows = tables_in(answer.get("data"))
+        # A server of conductor would have a run of conductor as the worker of another.
+        listed_names = [row.get("id") for row in rows if row.get("owned_by") != OWN_MODELS]
     names = dict.fromkeys(filter(_is_chat_model, map(text_of, listed_names)))
     worker = Worker(name="", kind=kind, options=options, parallel=1, price=FREE)
     return tuple(

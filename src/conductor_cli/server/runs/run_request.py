@@ -32,6 +32,7 @@ from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.question import File
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
+from conductor_cli.models.discovery import OWN_MODELS
 from conductor_cli.run import RunSpec
 from conductor_cli.server.api.request import ClientRequest, RequestError, UtilityPurpose
 from conductor_cli.server.client_keys import ClientKey
@@ -243,7 +244,7 @@ def list_served_models(settings: Settings, *, anthropic: bool = False) -> dict[s
     # Clients want a date: it is 1 January 2026 for all models.
     entries = list[dict[str, Any]]()
     if not anthropic:
-        fixed = {"object": "model", "created": 1_767_225_600, "owned_by": "conductor"}
+        fixed = {"object": "model", "created": 1_767_225_600, "owned_by": OWN_MODELS}
         for name in names:
             entries.append({"id": name, **fixed})
         return {"object": "list", "data": entries}
