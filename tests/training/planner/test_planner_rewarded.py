@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import signal
 import sys
 from dataclasses import replace
 from itertools import cycle
@@ -187,9 +188,9 @@ class Training:
             *("--adapter", str(directory / "adapter.gguf")),
         ]
         monkeypatch.setattr(rewarded, "draw_case", short_case)
-        monkeypatch.setattr(rewarded, "sample_group", self._sample)
+        monkeypatch.setattr(rewarded, "sample_group", self.sample)
 
-    def _sample(self, engine: LlamaEngine, world: World, case: Case, seed: str) -> Group:
+    def sample(self, engine: LlamaEngine, world: World, case: Case, seed: str) -> Group:
         group = sample_group(engine, world, case, seed, count=4)
         rewards = cycle([0.0, 1.0])
         return with_rewards(group, [next(rewards) for _ in group.attempts])
@@ -252,6 +253,18 @@ def test_the_log_of_a_step_has_rewards_ratios_and_seconds(training: Training) ->
 def test_it_ends_when_its_seconds_of_the_processor_are_used_up(training: Training) -> None:
     assert training.run("out", "--seconds", "0.1") == supervised.DONE
     assert len(training.lines("out")) == 1
+
+
+def test_it_ends_with_the_step_in_which_it_is_told_to(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told_to_end(engine: LlamaEngine, world: World, case: Case, seed: str) -> Group:
+        signal.raise_signal(signal.SIGTERM)
+        return training.sample(engine, world, case, seed)
+
+    monkeypatch.setattr(rewarded, "sample_group", told_to_end)
+    assert training.run("out", "--steps", "5") == supervised.UNFINISHED
+    assert training.state("out")["step"] == len(training.lines("out")) == 1
 
 
 def test_the_arm_of_lessons_samples_no_plan(training: Training) -> None:

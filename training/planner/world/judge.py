@@ -133,6 +133,7 @@ def main() -> int:
     given = _read_arguments()
     settings = {
         "seed": given.seed,
+        "model": str(given.model),
         "adapter": str(given.adapter),
         "count": str(given.count),
         "true_steps": given.true_steps,
