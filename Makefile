@@ -3,6 +3,8 @@
 .PHONY: help setup train-setup demo test check check-long coverage mutants lint types contracts docs freeze docs-check bench instructions real \
   bench-conductor newest rehearsal rewards planner faults clients conformance screens audit sbom wheels lock clean
 PYTHON ?= python3
+# Images of containers often set it, and then each process of the tests compiles pytest's plugins anew.
+export PYTHONDONTWRITEBYTECODE :=
 BIN := .venv/bin
 LOCK := uv pip compile pyproject.toml --universal --generate-hashes --no-annotate --python-version 3.11 \
   --custom-compile-command "make lock" --quiet

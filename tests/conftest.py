@@ -9,6 +9,7 @@ property test tries.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import re
@@ -100,6 +101,8 @@ def pytest_configure() -> None:
     """
     dropped = {*TERMINAL, *RUNNERS, *PROXIES}
     _keep_bytecode()
+    # The collector would look at all tests again and again while they are made.
+    gc.disable()
     for name in list(os.environ):
         known = (
             name.upper() in dropped
@@ -139,6 +142,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector look only at what tests make: what was imported and collected stays."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
