@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
 from functools import cache, partial
-from typing import Final
+from typing import Final, NamedTuple, TypedDict
 
 from conductor_cli.app.expectations import read_usual_replies, read_usual_steps
 from conductor_cli.app.keys import open_key_store
@@ -43,6 +43,7 @@ from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import ROUTED, WorkerProfile
 from conductor_cli.core.tools import RunTools
 from conductor_cli.core.trace import PLAN_FILE
+from conductor_cli.core.usage import Price
 from conductor_cli.models.addresses import base_url_of
 from conductor_cli.models.base import BehindServer, Model
 from conductor_cli.models.catalog import StoredKeys, open_model
@@ -61,6 +62,26 @@ from conductor_cli.state.spending import FILE, local_now
 from conductor_cli.state.stored_run import SEPARATOR, RunQuery
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
+MAX_CHOICES: Final = 64  # Settings whose workers are kept: a server has few at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ChosenWorkers:
+    """The workers that take part, remarks about them, and the policy with all it is about."""
+
+    pool: Pool
+    remarks: tuple[str, ...]
+    pool_policy: PoolPolicy
+
+
+class _Choice(NamedTuple):
+    """What workers were chosen by, and which."""
+
+    settings: Settings
+    planner: Worker | None
+    only: tuple[str, ...]
+    chosen: _ChosenWorkers
+
 
 class LoadedModels:
     """Whoever opens the same worker again is given the model that is open. Close it."""
@@ -69,7 +90,30 @@ class LoadedModels:
         self._models: dict[str, Model] = {}
         self._turns: dict[int, FairPlaces] = {}
         self._slots: dict[tuple[str, int], FairPlaces] = {}
+        self._choices: dict[int, _Choice] = {}
         self.circuits = Circuits()  # Which of their workers are skipped for a time
+
+    def choice_for(
+        self, settings: Settings, planner: Worker | None, only: Sequence[str]
+    ) -> _ChosenWorkers | None:
+        """Return the workers that were chosen before by the same settings; None where none were."""
+        choice = self._choices.get(id(settings))
+        if choice is None or choice.planner != planner or choice.only != tuple(only):
+            return None
+        return choice.chosen
+
+    def keep_choice(
+        self,
+        settings: Settings,
+        planner: Worker | None,
+        only: Sequence[str],
+        chosen: _ChosenWorkers,
+    ) -> None:
+        """Keep the workers that settings choose, for the next run under the same ones."""
+        if len(self._choices) >= MAX_CHOICES:
+            self._choices.clear()
+        # It holds the settings, so that no others get their id meanwhile.
+        self._choices[id(settings)] = _Choice(settings, planner, tuple(only), chosen)
 
     def open(self, worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys) -> Model:
         """The model of a worker. Raises as `catalog.open_model`."""
@@ -185,24 +229,38 @@ async def open_orchestra(request: OpeningRequest) -> OpenedOrchestra:
     planner = None
     if request.planning:
         planner = _find_planner(settings)
-    pool, remarks = await _choose_pool(request, settings, planner)
-    pool_policy = build_guard(settings, pool, planner)
+    loaded = request.loaded or LoadedModels()
+    chosen = await _choose_workers(request, settings, planner, loaded)
     # Checked before any model is opened, which may take long.
     if planner is not None:
-        pool_policy.check_conductor()
-    loaded = request.loaded or LoadedModels()
+        chosen.pool_policy.check_conductor()
     opened_planner = _NO_PLANNER
     if planner is not None:
-        opened_planner = await _open_planner(planner, settings, loaded, pool)
-    opened_workers = _OpenedWorkers(pool=pool, models={}, absent={})
+        opened_planner = await _open_planner(planner, settings, loaded, chosen.pool)
+    opened_workers = _OpenedWorkers(pool=chosen.pool, models={}, absent={})
     if request.asking:
-        opened_workers = _open_workers(pool, settings, loaded)
+        opened_workers = _open_workers(chosen.pool, settings, loaded)
     opened_tools = _open_tools(request, settings, opened_workers)
     daily_spend = _open_spending(request, settings, opened_planner.worker)
     loaded.circuits.shared_circuits = open_state(settings.paths).circuits
-    team = await _build_team(settings, loaded, pool_policy, opened_planner, opened_workers)
-    remarks = (*remarks, *opened_planner.remarks, *opened_tools.remarks)
-    team = replace(team, pool=opened_tools.pool, notices=remarks)
+    profile = await resolve_profile(settings, opened_planner.model)
+    is_routed = profile is ROUTED
+    team = Team(
+        model=opened_planner.model,
+        pool=opened_tools.pool,
+        workers=opened_workers.models,
+        unavailable=opened_workers.absent,
+        pool_policy=chosen.pool_policy,
+        profile=profile,
+        worker_profile=_worker_profile(settings),
+        max_steps=max_planned_steps(opened_planner.worker, profile),
+        usual_steps=cache(partial(read_usual_steps, settings)),
+        describe_gain=partial(_describe_gain, settings),
+        mode="mini" if is_routed else settings["conductor.mode"],
+        revises=settings["planner.revise"],
+        notices=(*chosen.remarks, *opened_planner.remarks, *opened_tools.remarks),
+        **_facts_of_planner(opened_planner, opened_workers, settings, loaded),
+    )
     limits = settings.limits
     if settings.rehearsal:
         team = with_rehearsal_profiles(team, opened_planner.worker)
@@ -239,6 +297,24 @@ def _find_planner(settings: Settings) -> Worker:
     if settings.rehearsal:
         return planner
     return with_prices([planner])[0][0]
+
+
+async def _choose_workers(
+    request: OpeningRequest, settings: Settings, planner: Worker | None, loaded: LoadedModels
+) -> _ChosenWorkers:
+    """Return the workers that take part. They are chosen once where the settings alone decide."""
+    # Without workers in the settings they are looked for on this machine, each time.
+    is_fixed = bool(settings.workers) and not (settings.plain_model or request.stored)
+    if is_fixed:
+        chosen = loaded.choice_for(settings, planner, request.only)
+        if chosen is not None:
+            return chosen
+    pool, remarks = await _choose_pool(request, settings, planner)
+    guard = build_guard(settings, pool, planner)
+    chosen = _ChosenWorkers(pool=pool, remarks=remarks, pool_policy=guard)
+    if is_fixed:
+        loaded.keep_choice(settings, planner, request.only, chosen)
+    return chosen
 
 
 async def _choose_pool(
@@ -393,52 +469,47 @@ def _open_spending(
     return spend(settings.day_limits, planner=planner)
 
 
-async def _build_team(
-    settings: Settings,
-    loaded: LoadedModels,
-    pool_policy: PoolPolicy,
-    opened_planner: _OpenedPlanner,
-    opened_workers: _OpenedWorkers,
-) -> Team:
-    """Return planner and workers as a team that plans as the settings say."""
-    profile = await resolve_profile(settings, opened_planner.model)
-    worker_profile = WorkerProfile(
+def _worker_profile(settings: Settings) -> WorkerProfile:
+    return WorkerProfile(
         usual_replies=cache(partial(read_usual_replies, settings)),
         fits_files=settings["attachments.fit"],
         reads_directories=settings["attachments.tools"] and settings[TOOLS_SETTING] != "none",
     )
-    is_routed = profile is ROUTED
-    team = Team(
-        model=opened_planner.model,
-        pool=opened_workers.pool,
-        workers=opened_workers.models,
-        unavailable=opened_workers.absent,
-        pool_policy=pool_policy,
-        name=PLAN_FILE,
-        profile=profile,
-        worker_profile=worker_profile,
-        max_steps=max_planned_steps(opened_planner.worker, profile),
-        usual_steps=cache(partial(read_usual_steps, settings)),
-        describe_gain=partial(_describe_gain, settings),
-        mode="mini" if is_routed else settings["conductor.mode"],
-        revises=settings["planner.revise"],
-    )
+
+
+class _FactsOfPlanner(TypedDict, total=False):
+    name: str
+    planner_worker: str
+    recipient: str
+    key_hint: str
+    price: Price | None
+    constrained: bool
+    turns: Mapping[int, FairPlaces]
+
+
+def _facts_of_planner(
+    opened_planner: _OpenedPlanner,
+    opened_workers: _OpenedWorkers,
+    settings: Settings,
+    loaded: LoadedModels,
+) -> _FactsOfPlanner:
+    """Return what a team knows of who plans, and the turns on all of its models."""
     planner = opened_planner.worker
-    in_process = None
-    if planner is not None:
-        is_in_process = planner.kind == "llama"
-        if is_in_process:
-            in_process = opened_planner.model
-        team = replace(
-            team,
-            name=_name_planner(planner, settings),
-            planner_worker=opened_planner.also_worker,
-            recipient=recipient_of(planner),
-            key_hint=key_hint(planner),
-            price=planner.price,
-            constrained=is_in_process,
-        )
-    return replace(team, turns=loaded.turns_for(team.pool, team.workers, in_process))
+    pool = opened_workers.pool
+    models = opened_workers.models
+    if planner is None:
+        return {"name": PLAN_FILE, "turns": loaded.turns_for(pool, models, None)}
+    is_in_process = planner.kind == "llama"
+    in_process = opened_planner.model if is_in_process else None
+    return {
+        "name": _name_planner(planner, settings),
+        "planner_worker": opened_planner.also_worker,
+        "recipient": recipient_of(planner),
+        "key_hint": key_hint(planner),
+        "price": planner.price,
+        "constrained": is_in_process,
+        "turns": loaded.turns_for(pool, models, in_process),
+    }
 
 
 def _describe_gain(settings: Settings, planner: str) -> str:
@@ -452,7 +523,8 @@ def _describe_gain(settings: Settings, planner: str) -> str:
 def _name_planner(planner: Worker, settings: Settings) -> str:
     """Return the planner's name, with what guides it. Raises `ConductorUnusable`."""
     guide = ""
-    if planner != rehearsal_conductor():
+    is_demo = planner.kind == "llama" and planner == rehearsal_conductor()
+    if not is_demo:
         guide = read_guided(settings).name
     return describe_planning_model(planner, open_model_store(settings)) + guide
 

@@ -91,7 +91,10 @@ def read_guided(settings: Settings) -> Guided:
 
     Raises `ConductorUnusable`.
     """
-    path = Path(settings["planner.model"]).expanduser()
+    text = settings["planner.model"]
+    if SUFFIX not in text:  # asked several times for each run, and most are no file
+        return Guided(settings, Guide(), "")
+    path = Path(text).expanduser()
     if path.suffix != SUFFIX or not path.is_file():
         return Guided(settings, Guide(), "")
     try:

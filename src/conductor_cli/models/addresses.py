@@ -20,10 +20,12 @@ _WITHOUT_SCHEME: Final = re.compile(
     re.IGNORECASE,
 )
 
+_NO_PRESET: Final = Preset()
+
 
 def base_url_of(worker: Worker) -> str:
     """Return the address that a worker's questions are sent to, empty if litellm chooses it."""
-    preset = PRESETS.get(worker.kind, Preset())
+    preset = PRESETS.get(worker.kind, _NO_PRESET)
     base_url = worker.options.get("base_url") or preset.base_url
     return str(base_url).rstrip("/")
 
