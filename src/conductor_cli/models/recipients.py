@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -48,14 +49,22 @@ def recipient_of(worker: Worker) -> str:
     finds the provider by the name of the model alone, and for a program that may send it to
     anybody.
     """
+    if worker.kind in PROGRAMS:
+        recipient = recipient_of_program(worker)
+        return THIS_MACHINE if recipient == LOCAL else recipient
+    return _recipient_at(worker.kind, worker.model, base_url_of(worker))
+
+
+@lru_cache(maxsize=1024)  # each call asks this several times of the same few workers
+def _recipient_at(kind: str, model: str, base_url: str) -> str:
+    """Return who reads what a model is sent: no more of a worker than this decides it."""
+    worker = Worker(name="", kind=kind, model=model, options={"base_url": base_url})
     if is_local(worker):
         return THIS_MACHINE
     urls = urls_of(worker)
     if len(urls) > 1:
         recipients = [recipient_of(at_url(worker, url)) for url in urls]
         return ", ".join(dict.fromkeys(recipients))
-    if worker.kind in PROGRAMS:
-        return recipient_of_program(worker)
     url = base_url_of(worker)
     if is_loopback(url) and is_cloud_model(worker.model):
         return "ollama"
