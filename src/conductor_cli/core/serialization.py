@@ -92,14 +92,16 @@ def dump(value: Any, *, brief: bool = False) -> Any:  # noqa: ANN401 - any JSON 
     # Most values are plain, and this runs for every field of every event.
     if type(value) in _PLAIN:
         return value
-    if is_dataclass(value) and not isinstance(value, type):
+    kind: Any = type(value)
+    if _is_dataclass(kind):
         values = {}
-        for name, default in _defaults(type(value)):
+        for name, default in _defaults(kind):
             item = getattr(value, name)
             # `1 == True`, so the types are compared too.
             if brief and (item is default or (type(item) is type(default) and item == default)):
                 continue
-            values[name] = dump(item, brief=brief)
+            # Tested here too: a call for each field took a sixth of the time.
+            values[name] = item if type(item) in _PLAIN else dump(item, brief=brief)
         return values
     if isinstance(value, Decimal):
         return str(value)
@@ -108,6 +110,9 @@ def dump(value: Any, *, brief: bool = False) -> Any:  # noqa: ANN401 - any JSON 
     if isinstance(value, Mapping):
         return {str(key): dump(item) for key, item in value.items()}
     return value
+
+
+_is_dataclass = cache(is_dataclass)
 
 
 @cache
