@@ -66,7 +66,7 @@ docs-check: setup ## check that the generated documents match the code
 bench: setup ## run the benchmarks; writes benchmarks/results.md
 	@$(BIN)/python benchmarks/run.py
 
-instructions: setup ## count the instructions of a start, a request and a delta; needs valgrind (ARGS=--update stores them)
+instructions: setup ## count the instructions of a start, a request, a token and a batch; needs valgrind (ARGS=--update stores them)
 	@$(BIN)/python benchmarks/instructions.py $(ARGS)
 
 real: setup ## test with real models in the directory REAL_MODELS; CONTRIBUTING.md says which

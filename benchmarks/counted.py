@@ -1,19 +1,22 @@
 """Work that is the same each time, for `instructions.py`, which counts its instructions.
 
-`python benchmarks/counted.py WORK COUNT` does it so many times, without network and without a
-clock that matters. Two counts are measured, and their difference is what one more of it takes.
+`python benchmarks/counted.py WORK …` does it without network and without a clock that matters.
+`mark` divides it into parts that are counted apart: valgrind notices the call by its name.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from conductor_cli.__main__ import main
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.pool import Pool, Worker
@@ -28,14 +31,26 @@ from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 
-def requests(count: int) -> None:
-    """Requests in mini: body, conversation, plan, one step, stored trace, whole answer."""
-    asyncio.run(_serve(count, deltas=1, streams=False))
+def mark() -> None:
+    """Begin another part of what is counted."""
+    os.getloadavg()  # `instructions.py` names it to valgrind, and nothing else calls it
 
 
-def deltas(count: int) -> None:
-    """Pieces of one streamed answer: server-sent events, run, stored trace, chunk for a client."""
-    asyncio.run(_serve(1, deltas=count, streams=True))
+def run_driver(few: str, many: str) -> None:
+    """Answer two streams without connections, the first of few and the second of many pieces.
+
+    Server-sent events, run, stored trace, chunk for a client. One before them fills the caches.
+    """
+    for count in (few, few, many):
+        asyncio.run(_serve(1, deltas=int(count), streams=True))
+        mark()
+
+
+def run_server(*options: str) -> None:
+    """Run `conductor serve`, which begins another part at each SIGUSR2."""
+    signal.signal(signal.SIGUSR2, lambda *_: mark())
+    sys.argv = ["conductor", "serve", *options]
+    main()
 
 
 async def _serve(count: int, *, deltas: int, streams: bool) -> None:
@@ -105,10 +120,10 @@ def _decoded(events: list[bytes]) -> list[str]:
     return texts
 
 
-WORK: Final[dict[str, Callable[[int], None]]] = {
-    "requests": requests,
-    "deltas": deltas,
+WORK: Final[dict[str, Callable[..., None]]] = {
+    "driver": run_driver,
+    "server": run_server,
 }
 
 if __name__ == "__main__":
-    WORK[sys.argv[1]](int(sys.argv[2]))
+    WORK[sys.argv[1]](*sys.argv[2:])
