@@ -5,6 +5,7 @@ Every question once, whatever stops it, with the reasons of those that failed.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pickle
@@ -159,6 +160,15 @@ def test_what_a_request_of_openais_form_cannot_have_is_refused_before_anything_i
     done = one.costs_nothing(2, "batch", source, "-o", out, "--yes")
     assert message in done.err
     assert "line 1" in done.err
+
+
+def test_a_file_that_gzip_packed_is_told_with_the_command_that_unpacks_it(
+    one: Stage, tmp_path: Path
+) -> None:
+    source = tmp_path / "questions.jsonl.gz"
+    source.write_bytes(gzip.compress(b'{"question": "number 7"}\n', mtime=0))
+    out = tmp_path / "answers.jsonl"
+    one.costs_nothing(2, "batch", source, "-o", out, "--yes", told="unpack it first: gunzip FILE")
 
 
 def test_fields_of_a_request_without_effect_are_named_with_their_number(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import json
 import re
@@ -24,6 +25,7 @@ from conductor_cli.evals.cases import (
     GoldStep,
     is_correct,
     make_basics,
+    read_case_file,
     read_cases,
     write_cases,
 )
@@ -230,3 +232,21 @@ def test_too_many_cases_are_an_error() -> None:
     assert len(make_basics(MAX_COUNT)) == MAX_COUNT
     with pytest.raises(UsageError, match=r"has at most 4,000 cases"):
         make_basics(MAX_COUNT + 1)
+
+
+def test_a_file_that_gzip_packed_is_read_whatever_its_name(tmp_path: Path) -> None:
+    """Two members in a row are one file."""
+    lines = ['{"question": "Who?", "answer": "Ann"}\n', '{"question": "When?", "answer": "1"}\n']
+    packed = b"".join(gzip.compress(line.encode()) for line in lines)
+    for name in ("cases.jsonl.gz", "cases.jsonl"):
+        (tmp_path / name).write_bytes(packed)
+        assert read_case_file(tmp_path / name) == "".join(lines)
+
+
+@pytest.mark.parametrize("content", [b"\x1f\x8bno gzip", gzip.compress(b"x" * 99)[:-9]])
+def test_a_file_that_cannot_be_unpacked_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "cases.jsonl.gz"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="cannot be unpacked") as caught:
+        read_case_file(path)
+    assert caught.value.hint == f"unpack it yourself: gunzip {path}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import re
@@ -459,6 +460,13 @@ def test_a_broken_csv_file_is_an_error_and_loses_nothing(
     path.write_text(text)
     with pytest.raises(UsageError, match=re.escape(problem)):
         read_suite(suite_by_columns("rows.csv", "question=q,answer=a"), path)
+
+
+def test_a_csv_file_that_gzip_packed_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv.gz"
+    path.write_bytes(gzip.compress(b"q,a\nWhy?,7\n"))
+    (case,) = read_suite(suite_by_columns("rows.csv.gz", "question=q,answer=a"), path)
+    assert (case.question, case.answer) == ("Why?", "7")
 
 
 def test_a_large_cell_of_a_csv_file_is_read(tmp_path: Path) -> None:

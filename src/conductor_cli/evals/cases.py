@@ -13,8 +13,11 @@ and has no long or open questions.
 from __future__ import annotations
 
 import codecs
+import gzip
 import hashlib
+import io
 import json
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice, pairwise
@@ -33,6 +36,7 @@ from conductor_cli.system.disk import open_finite
 from conductor_cli.system.user_functions import UserFunction
 
 MAX_FILE_SIZE: Final = 256_000_000  # Bytes of a file of cases
+GZIP_HEAD: Final = b"\x1f\x8b"  # How everything that gzip packed begins
 MAX_TAG: Final = 48  # Characters of a tag. Tags become strengths on cards, which planners read.
 EXAMPLE: Final = (
     'a line looks like this: {"id": "1", "question": "…", "answer": "…", "scorer": '
@@ -205,10 +209,12 @@ def extract_answer(text: str, case: Case) -> str:
 
 
 def read_case_file(path: Path) -> str:
-    """The text of a file of cases. Raises `UsageError`."""
+    """The text of a file of cases, which gzip may have packed. Raises `UsageError`."""
     try:
         with open_finite(path) as file:
             content = file.read(MAX_FILE_SIZE + 1)
+        if content.startswith(GZIP_HEAD):
+            content = _unpacked(content, path)
         if len(content) > MAX_FILE_SIZE:
             raise UsageError(
                 f"{path} is larger than {format_size(MAX_FILE_SIZE)}",
@@ -230,6 +236,17 @@ def read_case_file(path: Path) -> str:
             encoding = "UTF-16"
         hint = f"convert it first: iconv -f {encoding} -t UTF-8 {path} > NEW{path.suffix}"
         raise UsageError(message, hint=hint) from None
+
+
+def _unpacked(content: bytes, path: Path) -> bytes:
+    """Return what gzip packed, one byte more than allowed at most. Raises `UsageError`."""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            return file.read(MAX_FILE_SIZE + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(
+            f"{path} cannot be unpacked: {error}", hint=f"unpack it yourself: gunzip {path}"
+        ) from None
 
 
 def parse_case(text: str, where: str) -> Case:

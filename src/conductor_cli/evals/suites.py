@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import ast
 import csv
-import gzip
 import importlib.util
 import io
 import json
 import re
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -860,8 +858,9 @@ def _open_rows(path: Path) -> tuple[int, Callable[[int], Any]]:
             reason = str(error).partition("\n")[0]
             raise UsageError(f"{path} is no Parquet file that can be read: {reason:.200}") from None
         return int(table.num_rows), lambda number: table.slice(number, 1).to_pylist()[0]
-    text = _unzip(path) if path.suffix.lower() == ".gz" else read_case_file(path)
-    if path.suffix.lower() == ".json":  # one list, as in the file of the sanitized MBPP
+    text = read_case_file(path)
+    kind = Path(path.name.lower().removesuffix(".gz")).suffix
+    if kind == ".json":  # one list, as in the file of the sanitized MBPP
         try:
             listed = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -873,7 +872,7 @@ def _open_rows(path: Path) -> tuple[int, Callable[[int], Any]]:
                 f"{path}: no list of rows", hint="name a file with one row a line .jsonl"
             )
         return len(listed), listed.__getitem__
-    if path.suffix.lower() == ".csv":
+    if kind == ".csv":
         rows = _read_csv(text, path)
         return len(rows), rows.__getitem__
     lines = [line for line in text.split("\n") if line.strip()]
@@ -905,19 +904,3 @@ def _read_csv(text: str, path: Path) -> list[Row]:
             )
         rows.append(row)
     return rows
-
-
-def _unzip(path: Path) -> str:
-    """The text of a file that gzip packed. Raises `UsageError`."""
-    try:
-        with gzip.open(path) as file:
-            content = file.read(MAX_FILE_SIZE + 1)
-        if len(content) > MAX_FILE_SIZE:
-            raise UsageError(
-                f"{path} is larger than {format_size(MAX_FILE_SIZE)} when it is unpacked"
-            )
-        return content.decode("utf-8-sig")
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise UsageError(
-            f"{path} cannot be unpacked: {error}", hint="unpack it yourself: gunzip FILE"
-        ) from None

@@ -28,6 +28,8 @@ ONE_OBJECT_A_LINE: Final = (
 JSON_SUFFIXES: Final = frozenset({".json", ".jsonl", ".ndjson"})
 JSON_BEGINNINGS: Final = ('{"', "[{")
 """How a line of JSON begins that has a mistake. No question begins like that."""
+GZIP_HEAD: Final = b"\x1f\x8b"  # How everything that gzip packed begins
+UNPACK: Final = "it is packed by gzip; unpack it first: gunzip FILE"
 OPENAI_URL: Final = "/v1/chat/completions"
 
 
@@ -102,7 +104,8 @@ class _Parser:
                 encoding = "utf-8-sig"
             text = raw.decode(encoding).strip()
         except UnicodeDecodeError:
-            raise UsageError("it is not UTF-8 text", hint=TO_UTF8) from None
+            hint = UNPACK if raw.startswith(GZIP_HEAD) else TO_UTF8
+            raise UsageError("it is not UTF-8 text", hint=hint) from None
         if not text:
             return ""
         if self.is_json is None:
