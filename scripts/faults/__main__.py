@@ -58,7 +58,8 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
     ),
     "crashes": Campaign("random lives of processes over one store, each ended by a crash", 3),
     "tools": Campaign(
-        "the faults of wire, between the adapter for MCP servers over HTTP and a double", 4
+        "the faults of wire under MCP servers over HTTP and web pages; hostile calls of file tools",
+        8,
     ),
     "books": Campaign(
         "several keys and records in one server, commands beside it, a kill: the book is the bill",

@@ -105,6 +105,10 @@ class FaultServer(Server):
         if not request.body:
             await x.status(200, json.dumps(self._models))
             return
+        await self.answer(x)
+
+    async def answer(self, x: Exchange) -> None:
+        """Answer a call as the double does, unless the fault strikes it."""
         self._calls += 1
         with suppress(ConnectionAbortedError):
             if self.fault is not None and self._first <= self._calls <= self._last:

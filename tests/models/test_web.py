@@ -112,6 +112,17 @@ def test_a_body_beyond_the_limit_is_an_error_also_when_it_is_packed() -> None:
                 get(f"{server.url}{path}", named(server))
 
 
+def test_a_packed_page_without_its_end_is_an_error() -> None:
+    """No part of a page passes for the whole; a page of two members is whole."""
+    whole = gzip.compress(PAGE.encode())
+    packed = {"content_encoding": "gzip"}
+    pages = {"/cut": (200, packed, whole[:-12]), "/two": (200, packed, whole + whole)}
+    with loopback(serving(pages)) as server:
+        with pytest.raises(ModelError, match="the compressed body ends too early"):
+            get(f"{server.url}/cut", named(server))
+        assert get(f"{server.url}/two", named(server)).content == 2 * PAGE.encode()
+
+
 def test_a_page_that_does_not_end_ends_with_the_time() -> None:
     async def script(seen: SeenRequest, wire: Wire) -> None:
         await wire.head(404 if seen.path == "/robots.txt" else 200, "text/plain")

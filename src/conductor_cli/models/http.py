@@ -244,7 +244,7 @@ class HttpResponse:
             piece = await self._read()
         else:
             while not (piece := next(self._unpacked, b"")) and (packed := await self._read()):
-                self._unpacked = self._unpack(packed)
+                self._unpacked = self._unpack.unpack(packed)
         self._left -= len(piece)
         if self._left < 0:
             # It would send as much again.
@@ -263,10 +263,13 @@ class HttpResponse:
                     pass
 
     async def body(self) -> bytes:
-        """Return all that is left of the body."""
+        """Return all that is left of the body. Raises `ModelError` where its end is missing."""
         body = bytearray()
         while piece := await self.piece():
             body += piece
+        if self._unpack is not None and not self._unpack.is_at_end:
+            message = f"{self.name}: the compressed body ends too early"
+            raise ModelError("broken", message)
         return bytes(body)
 
     async def events(self, whole: int) -> list[str] | None:
@@ -485,7 +488,7 @@ _NO_COMPRESSIONS: Final = frozenset(
 """What servers write into `Content-Encoding` of a body that is not compressed."""
 
 
-def unpacker(how: str, name: str) -> Callable[[bytes], Iterator[bytes]] | None:
+def unpacker(how: str, name: str) -> _Unpacker | None:
     """Return what decompresses the pieces of a body.
 
     The server `name` compressed it although nobody asked for that. `how` is its
@@ -502,7 +505,7 @@ def unpacker(how: str, name: str) -> Callable[[bytes], Iterator[bytes]] | None:
             "broken",
             f"{name}: the body is compressed ({one_line(how):.40}), which was not asked for",
         )
-    return _Unpacker(name).unpack
+    return _Unpacker(name)
 
 
 class _Unpacker:
@@ -511,9 +514,16 @@ class _Unpacker:
     def __init__(self, name: str) -> None:
         self._name = name
         self._stream = _decompressor()
+        self._is_empty = True
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the compressed data is whole; nothing at all is whole, too."""
+        return self._is_empty or self._stream.eof
 
     def unpack(self, rest: bytes) -> Iterator[bytes]:
         while rest:
+            self._is_empty = False
             # A body of gzip may have several members, one after the other.
             if self._stream.eof:
                 self._stream = _decompressor()
@@ -558,7 +568,7 @@ async def bound_response(response: httpx.Response) -> None:
             mark = codecs.BOM_UTF8
             # Nothing else may hold this generator: a reader that goes away closes it by letting go.
             async for packed in stream:
-                for piece in (packed,) if unpack is None else unpack(packed):
+                for piece in (packed,) if unpack is None else unpack.unpack(packed):
                     left -= len(piece)
                     if left < 0:
                         raise ReadError("the server sent more than the limit for one answer")
