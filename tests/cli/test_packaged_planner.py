@@ -71,6 +71,7 @@ def test_one_name_sets_up_base_adapter_and_profile(stage: Stage, server: Hub) ->
     done = stage.ok("model", "pull", "trained")
     assert "of this package, an adapter for small, licence Apache-2.0" in done.err
     assert "measured 2026-11-29: easy questions in one step 20 of 20" in done.err
+    assert "unpacked from a file of this package that matches its record" in done.out
     assert "the planner is now trained" in done.out
     assert chosen(stage) == "trained"
     settings = load_settings(stage.environ())

@@ -67,7 +67,6 @@ from conductor_cli.models.llama.gguf import check_model_file, read_model_info
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.router import SUFFIX, RouterFile, check_encoder, read_planner
 from conductor_cli.models.weights.huggingface import cache_directory
-from conductor_cli.models.weights.packaged_adapter import SOURCE as PACKAGE_SOURCE
 from conductor_cli.models.weights.packaged_adapter import source_of
 from conductor_cli.models.weights.registry import file_memory, listed_model, load_registry
 from conductor_cli.models.weights.verify import describe_hash_source, find_problems
@@ -306,7 +305,7 @@ def _describe_adapter(chosen: Worker, settings: Settings) -> str:
 def _check_packaged(settings: Settings) -> Iterator[CheckResult]:
     """Find what keeps a planner of this package from being what was measured; else silent."""
     manifest = planner_manifest(settings)
-    if manifest is None or not manifest.source.startswith(PACKAGE_SOURCE):
+    if manifest is None or not manifest.is_packaged:
         return
     name = f"planner {manifest.name}"
     profile = configured_profile(settings).name

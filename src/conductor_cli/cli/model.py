@@ -34,8 +34,7 @@ from conductor_cli.core.chat import PromptProgress
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration, format_size
 from conductor_cli.models.weights.import_file import import_model
-from conductor_cli.models.weights.model_store import Manifest
-from conductor_cli.models.weights.packaged_adapter import SOURCE as PACKAGE_SOURCE
+from conductor_cli.models.weights.model_store import PACKAGE_SOURCE, Manifest
 from conductor_cli.models.weights.registry import RegistryModel
 from conductor_cli.models.weights.verify import verify_model
 from conductor_cli.system.terminal_tables import Column

@@ -25,6 +25,8 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """What a model may be called: it is the name of a directory."""
 
 MANIFEST: Final = "manifest.toml"
+PACKAGE_SOURCE: Final = "package:"
+"""How the source of an adapter of this package begins; the SHA-256 of the packed file follows."""
 
 HashSource = Literal["registry", "hub", "file"]
 """Where the SHA-256 comes from: conductor's registry, the hub at the first download, or only the
@@ -55,7 +57,8 @@ class ModelFile:
 class Manifest:
     """What is known of a model on this machine.
 
-    `source` is `hub:REPO@COMMIT` or `file:PATH`, `endpoint` the hub's address. A model with a
+    `source` is `hub:REPO@COMMIT`, `file:PATH`, or `package:` and the SHA-256 of an adapter's file
+    beside the registry; `endpoint` is the hub's address. A model with a
     `base` is a LoRA adapter for that one: a stored model, a model of the registry, or a file. `at`
     is an ISO date and time.
     """
@@ -90,6 +93,11 @@ class Manifest:
         if kind == "hub":
             return source.rpartition("@")[0]
         return ""
+
+    @property
+    def is_packaged(self) -> bool:
+        """Whether it is an adapter that lay beside the registry."""
+        return self.source.startswith(PACKAGE_SOURCE)
 
     @property
     def repo_files(self) -> tuple[str, ...]:

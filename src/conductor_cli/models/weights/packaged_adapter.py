@@ -8,22 +8,23 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 from conductor_cli.core.errors import ConductorUnusable, ModelError
 from conductor_cli.models.llama import gguf
-from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
+from conductor_cli.models.weights.model_store import (
+    PACKAGE_SOURCE,
+    Manifest,
+    ModelFile,
+    ModelStore,
+)
 from conductor_cli.models.weights.registry import RegistryModel
 from conductor_cli.models.weights.verify import Report, hash_file
 from conductor_cli.system.disk import make_private_directory, temporary_path
 
-SOURCE: Final = "package:"
-"""How the source of such a manifest begins; the SHA-256 of the packaged file follows."""
-
 
 def source_of(model: RegistryModel) -> str:
     """Return the source that the manifest of this packaged adapter names."""
-    return f"{SOURCE}{model.parts[0].sha256}"
+    return f"{PACKAGE_SOURCE}{model.parts[0].sha256}"
 
 
 def install_packaged(

@@ -129,6 +129,8 @@ def find_problems(store: ModelStore, environ: Mapping[str, str]) -> list[Checked
 
 def describe_hash_source(manifest: Manifest) -> str:
     """Return what the SHA-256 of a model was compared with."""
+    if manifest.is_packaged:
+        return "unpacked from a file of this package that matches its record"
     return {
         "registry": "matches conductor's registry",
         "hub": (
@@ -141,6 +143,8 @@ def describe_hash_source(manifest: Manifest) -> str:
 
 def _describe_comparison(manifest: Manifest) -> str:
     """Return what the SHA-256 of a model that is read again was compared with."""
+    if manifest.is_packaged:
+        return "matches what was unpacked from this package"
     return {
         "registry": "matches conductor's registry",
         "hub": f"matches the checksum that {manifest.endpoint} reported when it was pulled",
