@@ -13,6 +13,7 @@ import tomli_w
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError
 from conductor_cli.models.weights.registry import VARIABLE, find_registry_model, load_registry
+from conductor_cli.models.weights.verify import hash_file
 
 HASH = "0123456789abcdef" * 4
 OUTSIDE = (
@@ -56,6 +57,12 @@ def test_every_shipped_model_has_commit_sizes_and_hashes() -> None:
     assert all(re.fullmatch(r"[0-9a-f]{40}", entry.revision) for entry in entries)
     assert all(part.size > 0 and part.sha256 for part in parts)
     assert len({part.sha256 for part in parts}) == len(parts)
+
+
+def test_an_adapter_that_ships_is_the_one_of_its_record() -> None:
+    packaged = [entry for entry in load_registry({}) if entry.is_packaged]
+    for part in chain.from_iterable(entry.parts for entry in packaged):
+        assert hash_file(part.path) == part.sha256
 
 
 def test_a_name_is_found_in_any_case() -> None:

@@ -36,6 +36,7 @@ PUBLISHED: Final = {
     "odd ones in one step": "odd in one step",
     "several steps where they help": "several steps where they help",
     "first worker as the cards say": "first worker is the best for the skill",
+    "same worker in both orders of a pool": "same worker in both orders",
     "plans with an unread step before the repair": "plans with an unread step",
 }
 """The figures that `model list` shows, by what it calls them: the names of `examine` behind."""
