@@ -415,6 +415,17 @@ def test_a_key_that_is_pasted_too_early_is_hidden(fresh: Stage, columns: int) ->
         assert "looks like a key" in " ".join(shown.screen.split())
 
 
+def test_a_worker_plans_where_the_planner_cannot_be_downloaded(fresh: Stage) -> None:
+    person = Person(fresh, HF_ENDPOINT="http://127.0.0.1:1")
+    person.answers(("skip):", fresh.url), ("Model (Enter for alpha):", ""), NO_KEY)
+    person.answers(("Do this? [Y/n]", ""), ("Do these 2? [Y/n]", "n"))
+    person.answers(("model pull", ""), ("model use alpha", ""), ("Run it? [Y/n]", "n"))
+    person.answers(("Measure them now? [y/N]", ""))
+    text = person.end()
+    assert "Planner, in its place" in text
+    assert load_settings(fresh.environ())["planner.model"] == "alpha"
+
+
 def test_a_server_is_added_by_its_address(fresh: Stage) -> None:
     person = Person(fresh)
     person.answers(("skip):", "http://127.0.0.1:1/v1"), ("skip):", "127.0.0.1:1"))

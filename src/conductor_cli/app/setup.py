@@ -416,14 +416,14 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> l
         )
         return [SetupStep(kind="model", name=name, text=text, command=("model", "use", name))]
     if not findings.llama:
-        return _propose_running_model(findings, settings)
+        return propose_running_model(findings, settings)
     if model is None:
         return []
     step = _pull_step(model, settings)
     return [replace(step, text=step.text + _describe_size(model, findings, settings))]
 
 
-def _propose_running_model(findings: Findings, settings: Settings) -> list[SetupStep]:
+def propose_running_model(findings: Findings, settings: Settings) -> list[SetupStep]:
     """Propose the largest model of a server as the planner, where this machine loads none itself.
 
     Empty where no worker is one. Models on this machine come before others.

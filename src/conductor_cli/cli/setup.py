@@ -123,6 +123,7 @@ class Interview:
             setup.propose_model(self.findings, self.settings, self._wanted_model),
             self._why_no_planner(),
         )
+        self._offer_running_model()
         # Only who has never asked anything is offered a question to the demo models.
         if self.asks and self.findings.llama and not open_state(self.settings.paths).traces.runs():
             self._offer_demo()
@@ -174,6 +175,17 @@ class Interview:
             why = "none fits the memory and the free disk"
             return f"{why}; choose one: conductor model use NAME | FILE.gguf | URL | provider/model"
         return f"{why}; choose one: conductor model use WORKER | URL | provider/model"
+
+    def _offer_running_model(self) -> None:
+        """Propose a worker as the planner where the one that was proposed could not be had."""
+        was_tried = any(result["step"] == "model" and not result["ok"] for result in self.results)
+        if not was_tried or not self.asks:
+            return
+        steps = setup.propose_running_model(self.findings, self.settings)
+        if steps and self._go_through("Planner, in its place", steps, ""):
+            failed = [result for result in self.results if not result["ok"]]
+            if [result["step"] for result in failed] == ["model"]:  # there is a planner now
+                self.exit_code = 0
 
     def _offer_demo(self) -> None:
         _print_heading(

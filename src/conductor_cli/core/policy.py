@@ -321,8 +321,8 @@ def check_pool(pool: Pool, limits: Limits, cost_limit: str = COST_LIMIT) -> None
                 verb = "has"
             raise PolicyError(
                 f"{cost_limit} cannot be enforced: {', '.join(unpriced)} {verb} no price",
-                hint="set a price for each (conductor workers add NAME … --set price=IN,OUT), "
-                "leave these workers out, or limit tokens instead",
+                hint=f"set a price for each (conductor workers set {unpriced[0]} price=IN,OUT; "
+                "0,0 where it costs nothing), leave these workers out, or limit tokens instead",
             )
 
 
