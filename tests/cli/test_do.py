@@ -58,6 +58,13 @@ def test_a_command_that_is_longer_than_the_screen_is_not_run(stage: Stage, gap: 
         assert "Run it?" not in screen.scrolled
 
 
+def test_a_worker_that_writes_no_command_is_not_the_last_word(stage: Stage) -> None:
+    stage.models["alpha"] = says("touch it")
+    with terminals.terminal(stage, "do", "-m", "alpha", "make a file", size=(120, 24)) as screen:
+        assert screen.end() == 7
+        assert "another worker may do better: conductor do -m NAME" in screen.scrolled
+
+
 def test_a_policy_has_commands_only_shown(stage: Stage, tmp_path: Path) -> None:
     made = tmp_path / "made"
     stage.configure("[policy]\nno_commands = true")

@@ -99,6 +99,8 @@ def do_command(
     shell = _shell()
     system = SYSTEM.format(shell=Path(shell).name, system=platform.system())
     result = session.run(Question(text=text, system=system, schema=SCHEMA))
+    if result.run.trace.partial:
+        print_notice(f"the worker proposed no command that can be read; {OTHER_WORKER}")
     if result.exit_code != 0:
         raise typer.Exit(result.exit_code)
     proposed = read_proposal(result.run.trace.answer)
@@ -130,6 +132,7 @@ def _show_proposal(proposed: ProposedCommand) -> None:
 
 
 _MARGIN: Final = "  "
+OTHER_WORKER: Final = "another worker may do better: conductor do -m NAME …"
 
 
 def command_rows(command: str, width: int) -> list[str]:
@@ -164,8 +167,7 @@ def read_proposal(answer: str) -> ProposedCommand:
         command = str(proposal["command"]).strip()
         explanation = str(proposal["explanation"]).strip()
     except (ValueError, KeyError, TypeError, RecursionError):
-        hint = "another worker may do better: conductor do -m NAME …"
-        raise ConductorError("the worker proposed no command", hint=hint) from None
+        raise ConductorError("the worker proposed no command", hint=OTHER_WORKER) from None
     if not command:
         raise ConductorError(f"there is no such command: {explanation}", hint="say more of it")
     shown = KNOWN_SECRETS.redact(without_hidden(sanitize(command)))
