@@ -416,7 +416,8 @@ def test_a_key_that_is_pasted_too_early_is_hidden(fresh: Stage, columns: int) ->
 
 
 def test_a_worker_plans_where_the_planner_cannot_be_downloaded(fresh: Stage) -> None:
-    person = Person(fresh, HF_ENDPOINT="http://127.0.0.1:1")
+    # A new process, because the library of the hub reads the variable once
+    person = Person(fresh, command=COMMAND, HF_ENDPOINT="http://127.0.0.1:1")
     person.answers(("skip):", fresh.url), ("Model (Enter for alpha):", ""), NO_KEY)
     person.answers(("Do this? [Y/n]", ""), ("Do these 2? [Y/n]", "n"))
     person.answers(("model pull", ""), ("model use alpha", ""), ("Run it? [Y/n]", "n"))
