@@ -118,7 +118,7 @@ def _draw_tags(random: Random, *, held: bool) -> tuple[str, ...]:
         return tuple(random.sample(PUBLISHED, random.choice((2, 3, 4, 4))))
     if kind == "basics":
         return BASICS
-    tags = [*WORDS["tags"], *WORDS["more_tags"]]
+    tags = WORDS["tags"]
     if held:
         tags = [*WORDS["tags"], *WORDS["held_tags"]]
     return tuple(random.sample(tags, random.randint(2, 9)))
