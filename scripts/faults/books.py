@@ -30,10 +30,14 @@ BESIDE: Final = (
     ("cost",),
     ("cost", "--by", "key"),
     ("ask", "hi"),
+    ("ask", "-m", "alpha", "hi"),
+    ("ask", "hi", "-f", "{home}/page.html"),
+    ("ask", "hi", "-f", "{home}/notes"),
+    ("batch", "{home}/questions.txt", "-o", "{home}/answers-{number}.jsonl", "--max-cost", "1"),
     ("trace", "list"),
     ("config", "set", "limits.calls_day"),
 )
-"""What is done beside the server; a setting is given another value each time."""
+"""What is done beside the server, by its step: a setting is given another value each time."""
 
 _KEY: Final = re.compile(r"ck-[\w-]{20,}")
 
@@ -56,6 +60,10 @@ def prepare(at: Desk) -> tuple[str, ...]:
         key = _KEY.search(at.prefork.run(("serve", "keys", "add", name)).out)
         assert key is not None, "no key was made"
         keys.append(key[0])
+    (at.home / "page.html").write_text("<h1>A page</h1><p>with a text")
+    (at.home / "questions.txt").write_text("hi\nho\n")
+    (at.home / "notes").mkdir()
+    (at.home / "notes/a.md").write_text("A note\n")
     at.save()
     with at.prefork.warming():
         at.prefork.run(("ask", "hi"))
@@ -71,7 +79,7 @@ def write_book(at: Desk, keys: Sequence[str], chance: random.Random) -> Outcome:
             if chance.random() < 0.5:
                 _ask_together(url, chance.choices(keys, k=chance.randint(1, 4)))
             else:
-                words = chance.choice(BESIDE)
+                words = [word.format(home=at.home, number=number) for word in chance.choice(BESIDE)]
                 values = (str(1001 + number),) if "set" in words else ()
                 ended = at.prefork.run((*words, *values))
                 if ended.code:

@@ -9,12 +9,15 @@ the time.
 from __future__ import annotations
 
 import base64
+import io
 import json
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -31,7 +34,7 @@ from scripts.faults.desk import serving
 from scripts.faults.tries import Outcome, Tries
 from scripts.faults.wire import private_home
 from tests.cli.stage import Stage, says
-from tests.media_files import png
+from tests.media_files import pdf_of, png, stream
 from tests.schema_bombs import BOMB
 
 HEALTH_SECONDS: Final = 0.1  # how long `/health` may take
@@ -96,7 +99,41 @@ def _wide(size: int) -> dict[str, Any]:
     return {"type": "object", "properties": {f"field{n}": one for n in range(size // 70)}}
 
 
+def _files(name: str, *contents: bytes) -> bytes:
+    """A question with files in the request itself."""
+    parts: list[dict[str, Any]] = [{"type": "text", "text": "What is it?"}]
+    for number, content in enumerate(contents):
+        url = "data:application/octet-stream;base64," + base64.b64encode(content).decode()
+        file = {"filename": f"{number}{name}", "file_data": url}
+        parts.append({"type": "file", "file": file})
+    return _chat(parts)
+
+
+def _word_bomb(size: int) -> bytes:
+    """An archive like a Word document, whose main part unpacks to so many bytes."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as parts:
+        parts.writestr("word/document.xml", b"<w:p>" * (size // 5))
+    return archive.getvalue()
+
+
+def _packed_pdf(content: bytes, count: int = 1) -> bytes:
+    """A PDF document with so many pages of this content, which is compressed."""
+    return pdf_of([stream(zlib.compress(content), "/FlateDecode")] * count)
+
+
 REQUESTS: Final[dict[str, Callable[[], bytes]]] = {
+    "page 20 MB": lambda: _files("a.html", b"<p>word" * (20_000_000 // 7)),
+    "page nested": lambda: _files("a.html", b"<div><form><table>" * 200_000),
+    "page of an encoding": lambda: _files("a.html", b"<meta charset=punycode>" + b"\xe9-" * 10**6),
+    "word bomb": lambda: _files("a.docx", _word_bomb(500_000_000)),
+    "pdf of operators": lambda: _files("a.pdf", _packed_pdf(b"BT (a) Tj ET\n" * 300_000)),
+    "pdf bomb": lambda: _files("a.pdf", _packed_pdf(b"\n" * 300_000_000)),
+    "pdf of pages": lambda: _files("a.pdf", _packed_pdf(b"BT (a) Tj ET\n" * 10, 5_000)),
+    "ten pdfs": lambda: _files(
+        "a.pdf",
+        *(_packed_pdf(b"BT (a) Tj ET\n" * 30_000 + b"%% %d" % number) for number in range(10)),
+    ),
     "objects": lambda: _filled(b"{},"),
     "numbers": lambda: _filled(b"1,"),
     "names": lambda: _filled(b'"",'),
