@@ -33,7 +33,7 @@ BESIDE: Final = (
     ("ask", "-m", "alpha", "hi"),
     ("ask", "hi", "-f", "{home}/page.html"),
     ("ask", "hi", "-f", "{home}/notes"),
-    ("batch", "{home}/questions.txt", "-o", "{home}/answers-{number}.jsonl", "--max-cost", "1"),
+    ("batch", "{home}/questions.txt", "-o", "{home}/answers-{number}.jsonl", "--yes"),
     ("trace", "list"),
     ("config", "set", "limits.calls_day"),
 )
