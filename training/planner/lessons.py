@@ -533,11 +533,18 @@ def draw_group(seed: str, count: int, *, held: bool = False) -> list[Lesson]:
     Mostly as `conductor ask` sends them; some groups name one worker alone, as `--mode mini` does.
     """
     random = Random(seed)
-    pool = draw_pool(random, held=held)
+    tasks = [draw_task(random, held=held) for _ in range(count)]
+    pool = draw_pool(random, skills=_skills_of(tasks), held=held)
     single = len(pool) > 1 and random.random() < MINI
-    return [
-        make_lesson(draw_task(random, held=held), pool, random, single=single) for _ in range(count)
-    ]
+    return [make_lesson(task, pool, random, single=single) for task in tasks]
+
+
+def _skills_of(tasks: Sequence[Task]) -> list[str]:
+    """The skills that tasks ask for, each question's own before those of its steps."""
+    skills = [task.skill for task in tasks]
+    for task in tasks:
+        skills += [step.skill for step in task.steps]
+    return skills
 
 
 def make_lesson(task: Task, pool: Pool, random: Random, *, single: bool) -> Lesson:

@@ -73,6 +73,11 @@ PUBLISHED: Final = ("math", "facts", "code", "science")
 BASICS: Final = ("math", "letters", "reasoning", "code")
 
 
+NEAR_ROW_SHARE: Final = 0.85  # The skills of questions that a table of drawn tags has a row for
+OWN_WORD_SHARE: Final = 0.75  # The rows of these that mean the skill; the others are near it
+NEAR_WORDS: Final = 4  # So many of the words that stand in for a skill are near it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """A worker for a step, and the word of the table that it is chosen by.
@@ -84,11 +89,17 @@ class Choice:
     tag: str = ""
 
 
-def draw_pool(random: Random, *, held: bool = False, size: int | None = None) -> Pool:
-    """A pool of one to eight workers. `held` draws names and tags that no lesson has."""
+def draw_pool(
+    random: Random, *, skills: Sequence[str] = (), held: bool = False, size: int | None = None
+) -> Pool:
+    """A pool of one to eight workers. `held` draws names and tags that no lesson has.
+
+    With `skills`, most of them have a row in a table of drawn tags: where no row is near, nothing
+    can be learned but which word stands in for all.
+    """
     count = size or random.choices(range(1, 9), weights=(3, 5, 7, 6, 4, 3, 2, 2))[0]
     names = random.sample(WORDS["held_names" if held else "names"], count)
-    tags = _draw_tags(random, held=held)
+    tags = _draw_tags(random, skills, held=held)
     # Some pools have figures for all workers, some for none, some for a part of them.
     measured = 0.0
     if tags:
@@ -102,7 +113,7 @@ def draw_pool(random: Random, *, held: bool = False, size: int | None = None) ->
     )
 
 
-def _draw_tags(random: Random, *, held: bool) -> tuple[str, ...]:
+def _draw_tags(random: Random, skills: Sequence[str], *, held: bool) -> tuple[str, ...]:
     """The tags of a pool's cards, in the order in which they are listed.
 
     None where cards have only words.
@@ -118,10 +129,26 @@ def _draw_tags(random: Random, *, held: bool) -> tuple[str, ...]:
         return tuple(random.sample(PUBLISHED, random.choice((2, 3, 4, 4))))
     if kind == "basics":
         return BASICS
-    tags = WORDS["tags"]
     if held:
-        tags = [*WORDS["tags"], *WORDS["held_tags"]]
-    return tuple(random.sample(tags, random.randint(2, 9)))
+        return tuple(random.sample([*WORDS["tags"], *WORDS["held_tags"]], random.randint(2, 9)))
+    count = random.randint(2, 9)
+    tags = list[str]()
+    for skill in dict.fromkeys(skills):
+        if random.random() < NEAR_ROW_SHARE:
+            tags.append(_word_for(skill, random))
+    others = random.sample([*WORDS["tags"], *WORDS["more_tags"]], count)
+    chosen = list(dict.fromkeys([*random.sample(tags, len(tags)), *others]))[:count]
+    return tuple(random.sample(chosen, len(chosen)))
+
+
+def _word_for(skill: str, random: Random) -> str:
+    """A word of cards that means a skill, or nearly does."""
+    held = WORDS["held_tags"]
+    own = [word for word in SKILLS[skill].own if word not in held]
+    near = [word for word in SKILLS[skill].near if word not in held][:NEAR_WORDS]
+    if near and random.random() > OWN_WORD_SHARE:
+        return random.choice(near)
+    return random.choice(own)
 
 
 def _draw_worker(random: Random, name: str, tags: Sequence[str], described: float) -> Worker:

@@ -33,114 +33,129 @@ def _skill(own: str, near: str = "", words: str = "") -> Skill:
 
 SKILLS: Final = {
     "code": _skill(
-        "code, coding, programming, python",
-        "software, debugging, review, testing, frontend, shell, sql, reasoning",
+        "code, coding, programming, python, algorithms, refactoring",
+        "software, debugging, bugs, review, testing, tests, scripting, frontend, shell, bash, sql, "
+        "reasoning, logic",
         "code, coder, coding, programming",
     ),
     "debugging": _skill(
-        "debugging",
-        "code, coding, programming, python, software, review, testing, devops, operations",
+        "debugging, bugs, stacktraces",
+        "code, coding, programming, python, software, refactoring, review, "
+        "testing, tests, devops, operations",
         "debugging, code, coder, coding",
     ),
     "review": _skill(
-        "review",
-        "code, coding, programming, python, testing, debugging, reasoning",
+        "review, critique, feedback",
+        "code, coding, programming, python, refactoring, testing, debugging, bugs, audits, "
+        "reasoning, logic",
         "review, code, coder, coding",
     ),
     "testing": _skill(
-        "testing",
-        "review, code, coding, programming, python, debugging",
+        "testing, tests, coverage",
+        "review, code, coding, programming, python, debugging, bugs",
         "testing, review, code, coder",
     ),
     "sql": _skill(
-        "sql, databases",
-        "data, code, coding, programming, python, analysis",
+        "sql, databases, postgres, queries",
+        "data, modelling, code, coding, programming, python, analysis, statistics",
         "SQL, databases, data, code, coder",
     ),
     "shell": _skill(
-        "shell, linux",
-        "devops, operations, code, coding, programming, python",
+        "shell, bash, linux, terminal, scripting",
+        "devops, operations, docker, code, coding, programming, python",
         "shell, Linux, devops, code, coder",
     ),
     "regex": _skill(
         "regex",
-        "code, coding, programming, python, shell, linux, debugging",
+        "code, coding, programming, python, scripting, shell, bash, linux, debugging, bugs",
         "code, coder, coding, programming",
     ),
     "git": _skill(
-        "git",
-        "devops, operations, shell, linux, code, coding, programming",
+        "git, versioning",
+        "devops, operations, shell, bash, terminal, linux, code, coding, programming",
         "devops, code, coder, coding",
     ),
     "devops": _skill(
-        "devops, operations",
-        "linux, shell, code, coding, programming",
+        "devops, operations, kubernetes, docker, cloud",
+        "linux, networking, shell, bash, terminal, scripting, code, coding, programming",
         "devops, operations, Linux, code",
     ),
     "config": _skill(
-        "devops, operations",
-        "linux, shell, code, coding, programming",
+        "devops, operations, kubernetes, docker, cloud",
+        "linux, networking, shell, bash, terminal, scripting, code, coding, programming",
         "devops, operations, Linux, code",
     ),
     "frontend": _skill(
-        "frontend, design",
-        "code, coding, programming, debugging",
+        "frontend, css, html, ux, accessibility, design",
+        "typescript, code, coding, programming, debugging, bugs",
         "front end, design, code, coder",
     ),
     "security": _skill(
-        "security",
-        "review, devops, operations, code, coding, programming",
+        "security, pentesting, cryptography, audits, privacy",
+        "review, compliance, networking, devops, operations, code, coding, programming",
         "security, review, code, coder",
     ),
     "architecture": _skill(
-        "architecture",
-        "reasoning, planning, devops, operations, code, coding, science",
+        "architecture, modelling",
+        "reasoning, planning, strategy, cloud, devops, operations, code, coding, algorithms, "
+        "science",
         "architecture, reasoning",
     ),
     "data": _skill(
-        "data, analysis", "math, arithmetic, sql, databases, code, coding", "data, analysis, math"
+        "data, analysis, statistics, spreadsheets, forecasting",
+        "math, arithmetic, calculation, estimation, sql, databases, queries, code, coding",
+        "data, analysis, math",
     ),
     "math": _skill(
-        "math, arithmetic",
-        "reasoning, data, analysis, science, ordering, code, coding",
+        "math, arithmetic, calculation, algebra, proofs",
+        "estimation, statistics, reasoning, logic, puzzles, data, analysis, physics, science, "
+        "ordering, code, coding",
         "math, proofs, arithmetic, reasoning",
     ),
     "science": _skill(
-        "science", "facts, knowledge, reading, math, reasoning", "science, knowledge, facts"
+        "science, physics, chemistry, biology, medicine",
+        "facts, knowledge, trivia, explanations, reading, math, reasoning",
+        "science, knowledge, facts",
     ),
     "facts": _skill(
-        "facts, knowledge", "general, science, reading, reasoning", "knowledge, facts, general"
+        "facts, knowledge, trivia",
+        "history, geography, news, general, chat, explanations, science, reading, reasoning",
+        "knowledge, facts, general",
     ),
     "law": _skill(
-        "law", "facts, knowledge, reading, writing, prose, reasoning", "law, policy, knowledge"
+        "law, legal, compliance",
+        "privacy, facts, knowledge, reading, writing, prose, reasoning",
+        "law, policy, knowledge",
     ),
     "writing": _skill(
-        "writing, prose, text",
-        "docs, translation, languages, summaries, reading, letters, facts, knowledge",
+        "writing, prose, text, editing, emails, storytelling, marketing",
+        "grammar, docs, translation, languages, summaries, reading, letters, facts, knowledge",
         "prose, writing, texts",
     ),
     "docs": _skill(
-        "docs",
-        "writing, prose, text, summaries, reading, code, coding",
+        "docs, manuals, tutorials, explanations",
+        "writing, prose, text, editing, summaries, reading, code, coding",
         "documentation, prose, writing, texts",
     ),
     "translation": _skill(
-        "translation, languages",
-        "writing, prose, text, letters, reading, facts, knowledge",
+        "translation, languages, multilingual, localisation",
+        "grammar, writing, prose, text, editing, letters, reading, facts, knowledge",
         "translation, languages, writing",
     ),
     "summary": _skill(
-        "summaries, reading",
-        "writing, prose, text, docs, facts, knowledge",
+        "summaries, reading, abstracts, extraction",
+        "writing, prose, text, editing, docs, facts, knowledge",
         "summaries, long texts, texts",
     ),
     "planning": _skill(
-        "planning",
-        "reasoning, architecture, ordering, general, writing, prose",
+        "planning, scheduling, agendas, strategy, brainstorming",
+        "reasoning, estimation, architecture, ordering, general, writing, prose",
         "planning, reasoning",
     ),
     "general": _skill(
-        "general, everyday", "facts, knowledge, reasoning, writing, prose", "general"
+        "general, everyday, chat",
+        "facts, knowledge, trivia, reasoning, writing, prose",
+        "general",
     ),
 }
 
