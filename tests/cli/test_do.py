@@ -24,7 +24,8 @@ def test_a_command_runs_only_after_a_yes(
 ) -> None:
     made = tmp_path / "made"
     proposes(stage, f"touch {made}")
-    with terminals.terminal(stage, "do", "-m", "alpha", "make a file") as screen:
+    wide = (200, 24)  # the path of the file is long
+    with terminals.terminal(stage, "do", "-m", "alpha", "make a file", size=wide) as screen:
         screen.until("Run it? [y/N]")
         assert f"touch {made}" in " ".join(screen.scrolled.split())
         assert "It makes a file." in screen.scrolled

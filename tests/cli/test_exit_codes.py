@@ -36,7 +36,10 @@ from tests.traces.stored import trace_bytes
 
 def test_3_for_a_setting_that_cannot_be_used(stage: Stage) -> None:
     stage.configure("[limits]\nsteps = 'many'")
-    message = f"{stage.config}, line 4: limits.steps is 'many'; expected a whole number from 1 to 5"
+    line = stage.config.read_text().splitlines().index("steps = 'many'") + 1
+    message = (
+        f"{stage.config}, line {line}: limits.steps is 'many'; expected a whole number from 1 to 5"
+    )
     stage.costs_nothing(3, "ask", "hi", told=message)
 
 

@@ -554,7 +554,7 @@ def test_a_call_in_the_background_waits_for_a_person_elsewhere(tools: Stage) -> 
     tools.models["alpha"] = calls("write", text="one line")
     run = tools.run("ask", "--bg", "?", "--tools", "t").out.strip()
     with terminal(tools, "trace", "attach", run, command=COMMAND) as shown:
-        shown.until("l: leave it to")
+        shown.until("l: leave it")
         assert "alpha (step 1) wants to call write of t:" in shown.scrolled
         (row,) = tools.ok("trace", "list", "--json").json
         assert (row["state"], row["waits"]) == ("running", "approval of t.write")

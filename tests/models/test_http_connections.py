@@ -10,7 +10,7 @@ import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from itertools import chain
 
 import pytest
@@ -158,60 +158,6 @@ def test_a_connection_with_more_or_nothing_behind_its_answer_is_not_used_again(
             return bodies
 
     assert asyncio.run(go()) == [b"ok", b"ok"]
-
-
-@asynccontextmanager
-async def hasty_server(answers: bool) -> AsyncIterator[tuple[str, list[int]]]:
-    """A server that closes a connection when its second request comes, or the first one.
-
-    Its address, and a list with a number for each request: which one it was on its connection.
-    """
-    requests = list[int]()
-    ended = asyncio.Semaphore(0)
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError):  # the client closes, too
-            for number in (1, 2):
-                await reader.readuntil(b'{"a": 1}')
-                requests.append(number)
-                if not answers or number == 2:
-                    break
-                writer.write(WHOLE)
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
-        ended.release()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", requests
-        for _ in range(requests.count(1)):
-            await ended.acquire()
-    finally:
-        server.close()
-
-
-def test_a_request_on_a_connection_that_the_server_just_closed_is_sent_on_a_new_one() -> None:
-    async def go() -> tuple[list[bytes], list[int]]:
-        async with hasty_server(answers=True) as (url, requests):
-            client = HttpClient(url)
-            bodies = [await body_of(client) for _ in range(3)]
-            await client.close()
-            return bodies, requests
-
-    assert asyncio.run(go()) == ([b"ok"] * 3, [1, 2, 1, 2, 1])
-
-
-def test_a_request_that_a_new_connection_does_not_answer_is_not_sent_again() -> None:
-    async def go() -> list[int]:
-        async with hasty_server(answers=False) as (url, requests):
-            client = HttpClient(url)
-            with pytest.raises(ModelError):
-                await body_of(client)
-            await client.close()
-            return requests
-
-    assert asyncio.run(go()) == [1]
 
 
 def test_what_nobody_reads_makes_the_server_wait() -> None:

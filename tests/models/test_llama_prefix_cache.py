@@ -364,7 +364,7 @@ DAMAGE = st.builds(
 ) | st.builds(
     partial,
     st.just(changed),
-    place=PLACES,
+    position=PLACES,
     bit=st.integers(0, 7),
     rest=st.sampled_from([b"", b"\0"]),
 )

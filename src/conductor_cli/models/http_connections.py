@@ -115,8 +115,12 @@ class DirectClient:
             if not _HEADER_NAME.fullmatch(field) or not _HEADER_VALUE.fullmatch(content_of_field):
                 raise ConnectionFailure("LocalProtocolError", "Illegal header")
             lines.append(b"%s: %s" % (field, content_of_field))
-        head = b"\r\n".join((*lines, b"", b""))
-        connection = await self._asked((scheme, hostname, port), head, content, ends)
+        connection = await self._connected((scheme, hostname, port))
+        try:
+            await connection.ask(b"\r\n".join((*lines, b"", b"")), content, ends)
+        except BaseException:
+            connection.transport.abort()
+            raise
 
         async def close() -> None:
             self._release(connection)
@@ -129,27 +133,6 @@ class DirectClient:
         self._idle.clear()
         await asyncio.sleep(0)  # the loop closes the sockets
 
-    async def _asked(
-        self, origin: Origin, head: bytes, body: bytes | AsyncIterator[bytes], ends: float | None
-    ) -> _Connection:
-        """Return a connection on which a request was sent, and the head of its answer has come.
-
-        A server may close a connection at the moment when the next request is sent on it. Where it
-        closed one that was kept, and answered nothing, the request is sent on a new one.
-        """
-        kept = self._kept_connection(origin)
-        if kept is not None:
-            try:
-                await _ask(kept, head, body, ends)
-            except ConnectionFailure:
-                if not (kept.is_lost_unanswered and isinstance(body, bytes)):
-                    raise
-            else:
-                return kept
-        connection = await self._new_connection(origin)
-        await _ask(connection, head, body, ends)
-        return connection
-
     def _release(self, connection: _Connection) -> None:
         if not connection.is_reusable:
             connection.transport.abort()
@@ -161,8 +144,7 @@ class DirectClient:
         while len(kept) > MAX_IDLE or (kept and now - kept[0].idle_since > IDLE_SECONDS):
             kept.popleft().transport.abort()
 
-    def _kept_connection(self, origin: Origin) -> _Connection | None:
-        """Return a connection to a server that is open and unused, if there is one."""
+    async def _connected(self, origin: Origin) -> _Connection:
         now = asyncio.get_running_loop().time()
         kept = self._idle.get(origin, ())
         while kept:
@@ -170,9 +152,6 @@ class DirectClient:
             if now - connection.idle_since <= IDLE_SECONDS and connection.is_alive:
                 return connection
             connection.transport.abort()
-        return None
-
-    async def _new_connection(self, origin: Origin) -> _Connection:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 return await self._connect(origin)
@@ -211,20 +190,6 @@ class DirectClient:
                 )
                 attempts.append(attempt)
         return await _first_connected(attempts)
-
-
-async def _ask(
-    connection: _Connection,
-    head: bytes,
-    body: bytes | AsyncIterator[bytes],
-    ends: float | None,
-) -> None:
-    """Send a request on a connection; where that fails, close it."""
-    try:
-        await connection.ask(head, body, ends)
-    except BaseException:
-        connection.transport.abort()
-        raise
 
 
 async def _first_connected(attempts: Sequence[_Attempt]) -> _Connection:
@@ -318,11 +283,6 @@ class _Connection(asyncio.Protocol):
         if self._phase is not _Phase.KEPT or not self._is_sent or self._error is not None:
             return False
         return not self._pieces and not self.transport.is_closing()
-
-    @property
-    def is_lost_unanswered(self) -> bool:
-        """Whether the server closed the connection, and sent nothing after the request."""
-        return self._is_lost and self._phase is _Phase.AWAITED and not self._silent
 
     @property
     def is_alive(self) -> bool:
