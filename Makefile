@@ -67,6 +67,7 @@ bench: setup ## run the benchmarks; writes benchmarks/results.md
 	@$(BIN)/python benchmarks/run.py
 
 instructions: setup ## count the instructions of a start, a request, a token and a batch; needs valgrind (ARGS=--update stores them)
+	@$(BIN)/python -m compileall -q src benchmarks # or the first processes would be counted with it
 	@$(BIN)/python benchmarks/instructions.py $(ARGS)
 
 real: setup ## test with real models in the directory REAL_MODELS; CONTRIBUTING.md says which

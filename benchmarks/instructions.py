@@ -1,6 +1,6 @@
 """Count the instructions of a start, a request, a token and a question of a batch.
 
-`make instructions` fails where one takes more than `TOLERANCE` above the figure that
+`make instructions` fails where one takes more than its tolerance above the figure that
 `instructions.json` has for this build of Python; with `ARGS=--update` it writes what it counts.
 
 Processor time on a busy machine says little; what valgrind counts depends on the work alone. Each
@@ -32,6 +32,9 @@ from figures import newcomer
 from lockstep import STREAMS, Upstream, ask, stream
 
 TOLERANCE: Final = 0.03
+"""On an idle machine a figure differs by less than .001 from run to run."""
+TOLERANCES: Final = {"a token of 8 streams through serve": 0.15}
+"""What depends on timers: on a busy machine a token took .08 more."""
 
 FIGURES: Final = Path(__file__).with_name("instructions.json")
 COUNTED: Final = Path(__file__).with_name("counted.py")
@@ -135,11 +138,12 @@ def compare(counted: dict[str, float], expected: dict[str, float]) -> list[str]:
     lines: list[str] = []
     for name, figure in counted.items():
         before = expected.get(name)
-        if before is not None and figure > before * (1 + TOLERANCE):
+        tolerance = TOLERANCES.get(name, TOLERANCE)
+        if before is not None and figure > before * (1 + tolerance):
             more = figure / before - 1
             lines.append(
                 f"FAIL {name} takes {more:.1%} more instructions than it did, and the bound is "
-                f"{TOLERANCE:.0%}; where that is meant: make instructions ARGS={UPDATE}"
+                f"{tolerance:.0%}; where that is meant: make instructions ARGS={UPDATE}"
             )
     return lines
 
