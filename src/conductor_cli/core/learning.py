@@ -28,7 +28,7 @@ HALF_LIFE_RATINGS: Final = 20.0
 changed is noticed.
 """
 
-# The weight of a rating whose kind of task is not known, in the figure for one kind
+# The weight of a rating whose kind of work is not known, in the figure for one kind
 UNKNOWN_KIND_RELEVANCE: Final = 0.5
 
 FAILURE_WEIGHT: Final = 0.5
@@ -111,7 +111,7 @@ tells it too.
 class RatingShare:
     """The part of a verdict that concerns one worker.
 
-    `key` is what the worker was (`config.cards.worker_key`), `kind` the kind of task, a tag of its
+    `key` is what the worker was (`config.cards.worker_key`), `kind` the kind of work, a tag of its
     card, empty if it is not known. `weight` is more than 0 and at most 1.
     """
 
@@ -140,7 +140,7 @@ class Rating:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillEstimate:
-    """What is believed about a worker at one kind of task.
+    """What is believed about a worker at one kind of work.
 
     `card` is the card's figure, None if it has none. `good` and `bad` count the ratings that say
     something about it, `weight_good` and `weight_bad` what they weigh by now.
@@ -305,7 +305,7 @@ class Learned:
         return replace(evidence, card=prior)
 
     def _weigh(self, key: str, kind: str) -> SkillEstimate:
-        """The ratings of a worker for a kind of task, without its card."""
+        """The ratings of a worker for a kind of work, without its card."""
         counts = {True: 0, False: 0}
         weights = {True: 0.0, False: 0.0}
         newer = 0.0
@@ -350,7 +350,7 @@ class Learned:
 
 
 def _relevance(share: RatingShare, kind: str) -> float:
-    """How much a share says about a kind of task, from 0 to 1; all of it where `kind` is empty."""
+    """How much a share says about a kind of work, from 0 to 1; all of it where `kind` is empty."""
     if not kind or share.kind == kind:
         return 1.0
     if not share.kind:

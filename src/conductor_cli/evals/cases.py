@@ -6,7 +6,7 @@
 name file and line.
 
 The small built-in set measures workers at four skills, with answers computed by the code that
-writes the questions. It tells them apart by kind of task and costs little. It is not a benchmark,
+writes the questions. It tells them apart by kind of work and costs little. It is not a benchmark,
 and has no long or open questions.
 """
 
