@@ -825,3 +825,14 @@ def test_a_change_on_stdin_that_no_worker_reads_whole_is_refused(stage: Stage) -
     stage.configure(workers={"alpha": "context = 200000"})
     stage.ok("-q", "ask", "-", given=LARGE)
     assert "line 6000 of the change" in str(stage.asked("alpha")[0].json)
+
+
+def test_pictures_of_a_notebook_are_left_out_with_their_number(stage: Stage) -> None:
+    picture = {"output_type": "display_data", "data": {"image/png": "iVBORw0=", "text/plain": "x"}}
+    printed = {"output_type": "stream", "text": ["done"]}
+    cell = {"cell_type": "code", "source": ["plot()"], "outputs": [picture, printed, picture]}
+    notebook = stage.home / "plots.ipynb"
+    notebook.write_text(json.dumps({"cells": [cell]}))
+    done = stage.ok("ask", "-f", notebook, "What is shown?")
+    assert "plots.ipynb: 2 pictures of the notebook left out" in " ".join(done.err.split())
+    assert "jupyter nbconvert --to markdown" in " ".join(done.err.split())

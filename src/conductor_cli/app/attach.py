@@ -333,6 +333,12 @@ class Attacher:
             return self._take_document(content, name, limits)
         text = decode_text(content, name, path)
         if name.endswith(".ipynb"):
+            pictures = _count_pictures(text)
+            if pictures:
+                self.tell(
+                    f"{name}: {format_count(pictures, 'picture')} of the notebook left out; to "
+                    f"write them as files that can be attached: jupyter nbconvert --to markdown"
+                )
             text = _notebook_text(text)
         return File(name=name, text=text)
 
@@ -572,6 +578,19 @@ def _notebook_text(text: str) -> str:
         return "\n\n".join(parts)
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return text
+
+
+def _count_pictures(text: str) -> int:
+    """Return how many results of a Jupyter notebook have a picture, which its text has not."""
+    pictures = 0
+    try:
+        for cell in json.loads(text)["cells"]:
+            for output in cell.get("outputs", ()):
+                kinds = output.get("data", {})
+                pictures += any(kind.startswith("image/") for kind in kinds)
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return 0
+    return pictures
 
 
 def _output_text(output: dict[str, Any]) -> str:
