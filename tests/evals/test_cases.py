@@ -243,7 +243,9 @@ def test_a_file_that_gzip_packed_is_read_whatever_its_name(tmp_path: Path) -> No
         assert read_case_file(tmp_path / name) == "".join(lines)
 
 
-@pytest.mark.parametrize("content", [b"\x1f\x8bno gzip", gzip.compress(b"x" * 99)[:-9]])
+@pytest.mark.parametrize(
+    "content", [b"\x1f\x8bno gzip", gzip.compress(b"x" * 99)[:-9]], ids=["no gzip", "cut"]
+)
 def test_a_file_that_cannot_be_unpacked_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "cases.jsonl.gz"
     path.write_bytes(content)
