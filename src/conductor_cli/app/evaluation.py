@@ -9,7 +9,6 @@ the result.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections.abc import (
@@ -95,6 +94,7 @@ from conductor_cli.run.budget import Budget, CallBudget
 from conductor_cli.run.orchestra import new_run_id
 from conductor_cli.state.opening import open_state
 from conductor_cli.system import disk
+from conductor_cli.system.event_loop import run_async
 from conductor_cli.system.user_functions import UserFunction
 
 
@@ -670,7 +670,7 @@ def plan_calibration(
     measured again.
     """
     name, cases = load_cases(source or NAME, file=None, count=count, seed=seed)
-    pool, _ = asyncio.run(resolve_pool(settings, None, workers))
+    pool, _ = run_async(resolve_pool(settings, None, workers))
     pool = Pool(workers=tuple(worker for worker in pool if worker.kind != SELF))
     cards = {worker.name: settings.cards.of(worker, hash_cases(cases)) for worker in pool}
     unmeasured = tuple(name for name, card in cards.items() if card is None)

@@ -21,6 +21,7 @@ from conductor_cli.state.key_store import (
     checked_key,
     same_address,
 )
+from conductor_cli.system.event_loop import run_async
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
@@ -254,7 +255,7 @@ def check_keys(settings: Settings, store: KeyStore, providers: Sequence[str]) ->
             checks.append(_check_key(key, stored_key))
         return list(await asyncio.gather(*checks))
 
-    return asyncio.run(check_all())
+    return run_async(check_all())
 
 
 async def _check_key(found_key: FoundKey, stored: StoredKey | None) -> CheckResult:

@@ -32,6 +32,7 @@ from conductor_cli.core.question import SourceText
 from conductor_cli.core.secret_files import is_secret_name, is_secret_text
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.models.web import fetch_page, shown_url
+from conductor_cli.system.event_loop import run_async
 
 ENTRY_POINTS: Final = "conductor_llm.sources"
 PROGRAM_SECONDS: Final = 20.0  # For git and for the program that reads the clipboard
@@ -86,7 +87,7 @@ def _run_apart(reading: Awaitable[list[SourceText]]) -> list[SourceText]:
 
     def run() -> None:
         try:
-            results.append(asyncio.run(read()))
+            results.append(run_async(read()))
         except BaseException as error:  # noqa: BLE001 - raised again by the caller
             errors.append(error)
 

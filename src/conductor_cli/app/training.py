@@ -45,6 +45,7 @@ from conductor_cli.evals.sandbox import require_sandbox, use_interpreter
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.response_cache import model_identity
 from conductor_cli.system.disk import check_room
+from conductor_cli.system.event_loop import new_event_loop
 from conductor_cli.system.user_functions import UserFunction, load_user_function
 from conductor_cli.train.checkpoints import (
     best_checkpoint,
@@ -127,7 +128,7 @@ class Training:
         self.request = request
         self.error: ConductorError | None = None
         self._settings = settings
-        self._runner = asyncio.Runner()
+        self._runner = asyncio.Runner(loop_factory=new_event_loop)
         self._opened: OpenedOrchestra | None = None
         self._reward: UserFunction | None = None
 

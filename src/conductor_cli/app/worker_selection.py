@@ -8,7 +8,6 @@ and what to say of it.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -44,6 +43,7 @@ from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.prices import with_abilities, with_prices
 from conductor_cli.models.recipients import recipient_facts
 from conductor_cli.models.worker_options import kinds, model_of
+from conductor_cli.system.event_loop import run_async
 from conductor_cli.tools.servers import ToolServer
 
 MAX_NAME_CHARS: Final = 40  # As many as the settings allow a worker's name
@@ -272,7 +272,7 @@ def best_worker(settings: Settings) -> str:
 
     Raises as `resolve_pool`.
     """
-    pool, _ = asyncio.run(resolve_pool(settings, None, ()))
+    pool, _ = run_async(resolve_pool(settings, None, ()))
     return pool.best().name
 
 
@@ -298,7 +298,7 @@ def check_choice(settings: Settings, only: Sequence[str]) -> None:
     """
     # These are said where the models are opened
     with suppress(ConfigError, PolicyError, ConductorUnusable):
-        asyncio.run(resolve_pool(settings, None, only))
+        run_async(resolve_pool(settings, None, only))
 
 
 def offered_workers(settings: Settings) -> tuple[Worker, ...]:
@@ -338,7 +338,7 @@ def discovered_workers(
     if offline:
         workers = workers_with_keys(environ, stored)
     else:
-        workers = asyncio.run(discover(environ, stored))
+        workers = run_async(discover(environ, stored))
     configured = []
     for worker in workers:
         configured_worker = ConfiguredWorker(

@@ -37,6 +37,7 @@ from conductor_cli.core.tools import RunTools, ToolBox, tool_selector
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import Model
 from conductor_cli.state.interfaces import AttachmentStore
+from conductor_cli.system.event_loop import run_async
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.tools.servers import (
     ASKS_FOR_LOGIN,
@@ -433,7 +434,7 @@ def try_tool_servers(
 
         return list(await asyncio.gather(*map(try_one, items)))
 
-    return asyncio.run(try_all())
+    return run_async(try_all())
 
 
 def _wanted_scope(settings: Settings, item: ConfiguredTools) -> str:

@@ -40,6 +40,7 @@ from conductor_cli.models.key_hints import with_key_hint
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.prices import load_prices, table_name, with_abilities, with_prices
 from conductor_cli.models.recipients import THIS_MACHINE, costs_nothing
+from conductor_cli.system.event_loop import run_async
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 UNKNOWN_PRICE: Final = "unknown"
@@ -150,7 +151,7 @@ def list_offered_models(settings: Settings, place: str) -> list[ListedModel]:
         raise PolicyError(objection)
     key = api_key_of(worker, settings.environ, open_key_store(settings))
     KNOWN_SECRETS.add(key)
-    return asyncio.run(list_models(worker, key, seconds=LIST_SECONDS))
+    return run_async(list_models(worker, key, seconds=LIST_SECONDS))
 
 
 def store_worker(
@@ -232,7 +233,7 @@ def ask_for_context(settings: Settings, worker: Worker) -> int | None:
     except KeyMissing:
         return None
     KNOWN_SECRETS.add(key)
-    return asyncio.run(served_context(worker, key, seconds=CONTEXT_SECONDS))
+    return run_async(served_context(worker, key, seconds=CONTEXT_SECONDS))
 
 
 def store_pool(settings: Settings, name: str, members: Sequence[str]) -> None:
@@ -370,7 +371,7 @@ def run_worker_tests(
 
         return await asyncio.gather(*map(run_one, workers))
 
-    return asyncio.run(run_all())
+    return run_async(run_all())
 
 
 async def _first_words_of_two_tries(model: Model, request: Request) -> str:

@@ -44,6 +44,7 @@ from conductor_cli.evals.cost import has_no_cost
 from conductor_cli.run import Orchestra, RunSpec
 from conductor_cli.run.budget import Budget, CallBudget
 from conductor_cli.state.opening import open_state
+from conductor_cli.system.event_loop import new_event_loop
 
 if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import SharedBatch
@@ -124,11 +125,11 @@ def _run_quickly(work: Coroutine[Any, Any, int]) -> int:
     gc.freeze()
     # Runs leave few circles: seldomer costs 20 MB and saves a twentieth
     gc.set_threshold(20_000, 20, 50)
-    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    loop_factory = new_event_loop
     with suppress(ImportError):  # it comes with `serve`, and is quicker
-        from uvloop import new_event_loop
+        from uvloop import new_event_loop as new_quick_loop
 
-        loop_factory = new_event_loop
+        loop_factory = new_quick_loop
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(work)
 

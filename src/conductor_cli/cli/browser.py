@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import parse_qsl, urlsplit
 
+from conductor_cli.system.event_loop import run_async
+
 SECONDS = 30.0  # How long a browser may take to come, and to send one request
 
 
@@ -81,7 +83,7 @@ def show_page(name: str, page: str) -> str:
                     return open_browser(address) and await visits.get() is not None
         return False
 
-    if asyncio.run(show()):
+    if run_async(show()):
         return ""
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", prefix=f"{name}-", suffix=".html", delete=False

@@ -16,6 +16,7 @@ from conductor_cli.cli.chat_prompt import ChatEnded, ChatPrompt
 from conductor_cli.cli.keypress import keep_typed_text
 from conductor_cli.cli.signals import default_signals
 from conductor_cli.core.errors import ConductorError
+from conductor_cli.system.event_loop import run_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,7 @@ def run_chat(load: Callable[[], ChatSession], *, quiet: bool, rehearsal: bool) -
         print_banner(rehearsal=rehearsal)
     # A terminal that cannot redraw keeps what is typed before the prompt, which then shows it too.
     with default_signals(), keep_typed_text(echo=not is_plain_terminal()):
-        return asyncio.run(_run_chat(load))
+        return run_async(_run_chat(load))
 
 
 async def _run_chat(load: Callable[[], ChatSession]) -> int:

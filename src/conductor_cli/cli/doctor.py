@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -20,6 +19,7 @@ from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_check, print_json, print_notice, print_text
 from conductor_cli.cli.progress import show_running
 from conductor_cli.core.formatting import format_count, format_list
+from conductor_cli.system.event_loop import run_async
 
 
 def doctor_command(
@@ -62,9 +62,9 @@ def doctor_command(
             )
         if plans and not offline:
             running.start("planning")
-            report(asyncio.run(check_planning(settings)))
+            report(run_async(check_planning(settings)))
         try:
-            asyncio.run(check_workers(settings, workers, running.start, report, offline=offline))
+            run_async(check_workers(settings, workers, running.start, report, offline=offline))
         except ExceptionGroup as group:
             if group.subgroup(typer.Exit):  # the reader of standard output is gone
                 raise typer.Exit from None

@@ -41,6 +41,7 @@ from conductor_cli.evals.report import (
 from conductor_cli.evals.suites import SUITES
 from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import DEFAULT
+from conductor_cli.system.event_loop import run_async
 from conductor_cli.system.terminal_tables import Column, shown_heads
 from conductor_cli.system.user_functions import UserFunction, load_user_function
 
@@ -241,7 +242,7 @@ def run_evaluation(
     the runs: its address, and what returns the settings there.
     """
     try:
-        return asyncio.run(_run(request, settings, yes=yes, quiet=quiet, ray=ray))
+        return run_async(_run(request, settings, yes=yes, quiet=quiet, ray=ray))
     # asyncio turns Ctrl-C into KeyboardInterrupt after it has cancelled the task; SIGTERM only
     # cancels it.
     except KeyboardInterrupt:

@@ -37,6 +37,7 @@ from conductor_cli.models.weights.import_file import import_model
 from conductor_cli.models.weights.model_store import PACKAGE_SOURCE, Manifest
 from conductor_cli.models.weights.registry import RegistryModel
 from conductor_cli.models.weights.verify import verify_model
+from conductor_cli.system.event_loop import run_async
 from conductor_cli.system.terminal_tables import Column
 
 if TYPE_CHECKING:
@@ -398,8 +399,6 @@ def _prepare(settings: Settings, *, quiet: bool) -> None:
 
     Ctrl-C leaves that to the first question, which also reports what is wrong.
     """
-    import asyncio
-
     from conductor_cli.cli.progress import show_progress
 
     label = "the planner reads its instructions"
@@ -413,7 +412,7 @@ def _prepare(settings: Settings, *, quiet: bool) -> None:
                 is_long = True
                 display.update(label, progress.tokens, progress.total)
 
-            used = asyncio.run(models.prepare_planner(settings, report))
+            used = run_async(models.prepare_planner(settings, report))
     except KeyboardInterrupt:
         if not quiet:
             print_notice(f"stopped while {label}; the first question has them read")

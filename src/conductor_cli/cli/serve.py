@@ -9,7 +9,6 @@ editor, over standard input and output.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import sys
@@ -47,6 +46,7 @@ from conductor_cli.server.launch import CLIENTS, check_ready, find_client, own_s
 from conductor_cli.server.mcp.process import serve_stdio
 from conductor_cli.server.options import ServerOptions
 from conductor_cli.server.siblings import Siblings
+from conductor_cli.system.event_loop import run_async
 from conductor_cli.system.terminal_tables import Column
 
 keys_app = typer.Typer(
@@ -304,7 +304,7 @@ def launch_command(
     """
     launch, path = find_client(client)
     server = _server_options(context, options)
-    tokens = asyncio.run(check_ready(server))
+    tokens = run_async(check_ready(server))
     with own_server(server) as (url, key):
         code = run_client(path, launch(url, key, tokens), arguments or ())
     raise typer.Exit(code)

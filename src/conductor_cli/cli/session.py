@@ -67,6 +67,7 @@ from conductor_cli.state.interfaces import AttachmentStore
 from conductor_cli.state.opening import open_state
 from conductor_cli.state.run_messages import RunInbox
 from conductor_cli.system.disk import open_finite
+from conductor_cli.system.event_loop import run_async
 from conductor_cli.views.output_formats import OutputContext, OutputName, RunView, open_views
 
 if TYPE_CHECKING:
@@ -237,7 +238,7 @@ class Session:
                 orchestra.team.pool.subset(needs)
                 return await self.run_job(orchestra, job)
 
-        return asyncio.run(run())
+        return run_async(run())
 
     @asynccontextmanager
     async def opened(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,6 +28,7 @@ from conductor_cli.evals.report import system_table
 from conductor_cli.evals.systems import ALONE
 from conductor_cli.models.router import SUFFIX, write_planner
 from conductor_cli.system.disk import write_atomically
+from conductor_cli.system.event_loop import run_async
 
 
 def tune_command(
@@ -111,7 +111,7 @@ def tune_command(
         with show_progress(settings, quiet=context.obj.quiet, unit="plans") as display:
             report = partial(display.update, "", total=plans)
             # Ctrl-C ends it; what was run stays stored, and the same command continues.
-            guided = asyncio.run(improve_plans(request, settings, plans, reflector, report))
+            guided = run_async(improve_plans(request, settings, plans, reflector, report))
     tuned = learn_ways(stored.outcomes(), stored.cases(), reader, seed, guided)
     planner: str | None = None
     if tuned.planner is not None:

@@ -14,7 +14,6 @@ Each process runs its own groups. Were the first one to ask for all, the others 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
@@ -40,6 +39,7 @@ from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.base import Model
 from conductor_cli.run import Orchestra, Team
 from conductor_cli.system.disk import make_private_directory, read_lines, write_atomically
+from conductor_cli.system.event_loop import run_async
 from conductor_cli.train.recipe import Recipe
 from conductor_cli.train.rollouts import Exercise, PlanOutcome, Rollouts, SampledPlan
 
@@ -89,7 +89,7 @@ class TrainingJob:
     validate_every: int = 1  # Steps between two validations; the first one is before the first step
     tries: int = 1  # How often groups without a signal are drawn
     clock: Callable[[], float] = time.monotonic
-    run_async: Callable[[Coroutine[Any, Any, list[PlanOutcome]]], list[PlanOutcome]] = asyncio.run
+    run_async: Callable[[Coroutine[Any, Any, list[PlanOutcome]]], list[PlanOutcome]] = run_async
     outcomes: list[PlanOutcome] = field(default_factory=list)  # Those of all plans of this step
     run_seconds: float = 0.0  # How long these took
 

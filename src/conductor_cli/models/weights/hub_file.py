@@ -18,6 +18,7 @@ from conductor_cli.core.redact import Secrets
 from conductor_cli.models.addresses import http_url
 from conductor_cli.models.api_errors import ApiError
 from conductor_cli.models.http import HttpClient, HttpResponse, host_of
+from conductor_cli.system.event_loop import run_async
 
 MAX_REDIRECTS: Final = 5
 REDIRECT_STATUSES: Final = (301, 302, 303, 307, 308)
@@ -59,7 +60,7 @@ def receive_file(file: HubFile, take: TakePiece, *, start: int = 0, end: int | N
     A host that knows no ranges sends the file from its first byte: the offset says so. Raises
     `FileNotReceived`, and whatever `take` raises.
     """
-    return asyncio.run(_receive(file, take, start, end))
+    return run_async(_receive(file, take, start, end))
 
 
 async def _receive(file: HubFile, take: TakePiece, start: int, end: int | None) -> str:

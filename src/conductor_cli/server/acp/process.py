@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from conductor_cli.config.files import chosen_file
 from conductor_cli.server.http.process import handle_endings
 from conductor_cli.server.mcp.process import Input, Output, take_stream
+from conductor_cli.system.event_loop import run_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,7 @@ def serve_editor(options: ServerOptions, version: str, *, approves: bool = True)
     file = chosen_file(os.environ, options.config)
     if file is not None:
         options = replace(options, config=str(file.absolute()))
-    return asyncio.run(_serve(options, version, approves=approves))
+    return run_async(_serve(options, version, approves=approves))
 
 
 async def _serve(options: ServerOptions, version: str, *, approves: bool) -> int:

@@ -23,6 +23,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.server.http.process import handle_endings
+from conductor_cli.system.event_loop import run_async
 
 if TYPE_CHECKING:
     from conductor_cli.server.options import ServerOptions
@@ -178,7 +179,7 @@ def serve_stdio(options: ServerOptions, version: str) -> int:
     # The revision of 2026 replaces log messages and progress of this form. Clients speak the older
     # revisions.
     warnings.filterwarnings("ignore", message=".*deprecated as of 2026-07-28")
-    return asyncio.run(_serve(starter, version))
+    return run_async(_serve(starter, version))
 
 
 async def _serve(starter: RunStarter, version: str) -> int:
