@@ -316,6 +316,8 @@ def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
         ("/limits calls", "known: steps"),
         ("/redo 1", "the conversation has no run yet"),
         ("/redo one", "is not a step"),
+        (f"/redo {'9' * 5000}", "is not a step"),
+        (f"/good {'9' * 5000}", "is not a step"),
         ("/trace 2026", "there is no run"),
         ("/attach nowhere.txt", "cannot be read"),
         ("/limits cost 1", "the cost limit cannot be enforced"),

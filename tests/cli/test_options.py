@@ -184,6 +184,7 @@ def test_repeated_settings_add_up_or_are_refused(stage: Stage) -> None:
         "--sandbox --set sandbox=false": "--sandbox is given twice: 'false' and 'true'",
         "--set tags=none --set tags=a": "tags is none and also names some",
         "--set tools=none --tools a": "--tools is given twice: 'none' and 'a'",
+        f"--set context={'9' * 5000}": "context",
     }.items():
         stage.fails(2, *base, *words.split(), told=message)
     again = ("--set", "context=9000")

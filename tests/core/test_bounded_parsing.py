@@ -16,6 +16,7 @@ from conductor_cli.core.bounded_parsing import (
     MAX_TOML,
     parse_json,
     parse_toml,
+    parse_whole_number,
 )
 
 HOSTILE = {
@@ -74,3 +75,15 @@ def test_a_long_text_with_marks_of_json_in_it_is_read() -> None:
 def test_a_text_without_an_end_is_read_once() -> None:
     with pytest.raises(ValueError, match="Unterminated"):
         parse_json('{"' + '\\"' * 10**6)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("0", 0), ("007", 7), ("9" * 18, 10**18 - 1)]
+    + [
+        (text, None)
+        for text in ("", "-1", "+1", "1.0", " 1", "²", "٣", "1_0", "9" * 19, "9" * 5000)
+    ],
+)
+def test_only_digits_of_a_number_that_can_be_meant_are_read(text: str, number: int | None) -> None:
+    assert parse_whole_number(text) == number

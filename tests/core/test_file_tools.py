@@ -82,6 +82,7 @@ def test_a_long_file_is_read_in_parts_that_join() -> None:
         ("read_file", {"path": "pool.py", "start": 99}, "has 1 line"),
         ("read_file", {"path": 7}, "path must be text"),
         ("read_file", {"path": "pool.py", "start": "x"}, "start must be a whole number"),
+        ("read_file", {"path": "pool.py", "start": "9" * 5000}, "start must be a whole number"),
         ("list_files", {"path": "nowhere"}, "nothing attached is called"),
         ("search_text", {}, "pattern must have"),
         ("find_files", {"pattern": "x" * 1000}, "pattern must have"),

@@ -348,4 +348,7 @@ def test_an_upload_is_bounded_and_says_what_it_is_for(
         assert {
             httpx.get(f"{server.url}/v1/files/{name}/content").status_code for name in names
         } == {404}
+        for limit in ("0", "x", "000001" + "0" * 6, "9" * 5000):
+            listed = httpx.get(f"{server.url}/v1/files", params={"limit": limit})
+            assert listed.status_code == 400, limit
     assert not list(Path(one.home).glob("state/conductor-llm/files/*"))

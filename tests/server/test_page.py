@@ -211,6 +211,8 @@ def test_events_go_on_after_the_last_one_seen(client: httpx.Client, store: Trace
         client.get(f"{RUNS}/{RUN}/events", headers={"last-event-id": frames[-2][1]}).text
     )
     assert [kind for kind, _, _ in rest] == ["run_finished", "end"]
+    every = messages(client.get(f"{RUNS}/{RUN}/events", headers={"last-event-id": "9" * 5000}).text)
+    assert [kind for kind, _, _ in every[:-1]] == [event.kind for event in events]
 
 
 @pytest.mark.parametrize("view", ["events", "frames"])

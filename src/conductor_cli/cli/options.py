@@ -502,7 +502,7 @@ def _typed_value(text: str) -> str | float | bool | None:
     """Return what a text of `--set` means: yes or no, a number, the text; None if it is empty."""
     if text in ("true", "false"):
         return text == "true"
-    number = re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", text)
+    number = re.fullmatch(r"-?\d{1,300}(\.\d{1,300})?(e-?\d{1,3})?", text)
     if number is None:
         return text or None
     has_fraction = number[1] is not None

@@ -30,6 +30,7 @@ from conductor_cli.cli.session import pasted_file
 from conductor_cli.cli.signals import on_signal
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.config.settings import find_setting, format_value
+from conductor_cli.core.bounded_parsing import parse_whole_number
 from conductor_cli.core.continuation import check_step_exists
 from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
 from conductor_cli.core.formatting import format_cost, format_count, without_file_hash
@@ -202,8 +203,8 @@ async def _redo(chat: ChatSession, rest: str) -> None:
     number, _, worker = rest.partition(" ")
     if not number:
         await chat.finish()
-    elif number.isdecimal():
-        await chat.redo(int(number), worker.strip() or None)
+    elif (step := parse_whole_number(number)) is not None:
+        await chat.redo(step, worker.strip() or None)
     else:
         hint = "for example: /redo 2, or on another worker: /redo 2 NAME"
         raise UsageError(f"{rest!r:.40} is not a step", hint=hint)
@@ -228,10 +229,11 @@ def _stored_run(chat: ChatSession, text: str) -> Trace:
 
 def _rating(verdict: Verdict) -> Callable[[ChatSession, str], Awaitable[None]]:
     async def rate(chat: ChatSession, rest: str) -> None:
-        if rest and not rest.isdecimal():
+        step = parse_whole_number(rest or "0")
+        if step is None:
             hint = f"for example: /{verdict}, or of one step: /{verdict} 2"
             raise UsageError(f"{rest!r:.40} is not a step", hint=hint)
-        out.print_notice(describe_rating(await chat.rate(verdict, int(rest or 0))))
+        out.print_notice(describe_rating(await chat.rate(verdict, step)))
 
     return rate
 

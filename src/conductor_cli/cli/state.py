@@ -12,6 +12,7 @@ import typer  # noqa: TC002 - Typer reads the annotations
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice
 from conductor_cli.config.settings import Settings
+from conductor_cli.core.bounded_parsing import parse_whole_number
 from conductor_cli.core.errors import (
     ConfigError,
     StateUnavailable,
@@ -92,8 +93,8 @@ def _release(state: SharedState, hold: str) -> None:
     # Psycopg: only where a database is
     from conductor_cli.state.postgres.spending import release_hold
 
-    is_number = hold.removeprefix("-").isdecimal()
-    if not is_number or not release_hold(state.database, int(hold)):
+    number = parse_whole_number(hold.removeprefix("-"))
+    if number is None or not release_hold(state.database, int(hold)):
         hint = "conductor state check lists them; a hold that has not expired cannot be released"
         raise UsageError(f"there is no expired hold {hold!r:.40}", hint=hint)
     print_line(f"released {hold}")

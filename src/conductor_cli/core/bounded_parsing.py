@@ -62,6 +62,20 @@ def parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
         raise ValueError("objects or lists are nested too deeply") from None
 
 
+MAX_DIGITS: Final = 18  # Of a whole number that somebody wrote; so many fit into 64 bits
+
+
+def parse_whole_number(text: str) -> int | None:
+    """The whole number from 0 that a text of digits means.
+
+    None for any other text, and for more digits than any count, limit or number of a step has:
+    Python refuses to convert thousands of them.
+    """
+    if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS:
+        return None
+    return int(text)
+
+
 def has_more_values(content: bytes | bytearray, most: int) -> bool:
     """Return whether a JSON text has more than `most` values or very many escapes.
 

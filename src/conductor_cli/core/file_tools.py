@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from conductor_cli.core.bounded_parsing import parse_whole_number
 from conductor_cli.core.chat import Tool
 from conductor_cli.core.errors import suggest
 from conductor_cli.core.formatting import format_count
@@ -324,8 +325,8 @@ def _whole(arguments: Mapping[str, Any], name: str, default: int) -> int:
     value = arguments.get(name)
     if value is None:
         return default
-    if isinstance(value, str) and value.strip().isdecimal():  # as small models write it
-        value = int(value)
+    if isinstance(value, str):  # as small models write it
+        value = parse_whole_number(value.strip())
     if not isinstance(value, int) or isinstance(value, bool):
         raise WrongArgument(f"{name} must be a whole number")
     return value

@@ -17,6 +17,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
+from conductor_cli.core.bounded_parsing import parse_whole_number
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import Secrets, secrets_in
@@ -120,8 +121,8 @@ def _origin(kind: str, environ: Mapping[str, str]) -> str:
     OLLAMA_HOST may give Ollama another port of this machine.
     """
     if kind == "ollama":
-        port = environ.get("OLLAMA_HOST", "").rpartition(":")[2].rstrip("/")
-        if port.isdigit() and 0 < int(port) < 65536:
+        port = parse_whole_number(environ.get("OLLAMA_HOST", "").rpartition(":")[2].rstrip("/"))
+        if port is not None and 0 < port < 65536:
             return f"http://127.0.0.1:{port}"
     return PRESETS[kind].base_url.removesuffix("/v1")
 
@@ -321,7 +322,7 @@ def _stated_price(item: Mapping[str, Any]) -> Price | None:
 _SERVED_CONTEXTS: Final = tuple(name for name in _CONTEXTS if name != "inputTokenLimit")
 """What a list of models calls the context with which a server runs one of them."""
 
-_NUM_CTX: Final = re.compile(r"^num_ctx\s+(\d+)\s*$", re.MULTILINE)
+_NUM_CTX: Final = re.compile(r"^num_ctx\s+(\d{1,9})\s*$", re.MULTILINE)
 """The context in the parameters of a model of Ollama."""
 
 

@@ -26,6 +26,8 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, Final, Literal
 
+from conductor_cli.core.bounded_parsing import parse_whole_number
+
 Skill = Literal[
     "spelling",
     "counting",
@@ -348,7 +350,7 @@ def _allows(takes: Mapping[str, Any], known: frozenset[str]) -> Callable[[str], 
         return lambda value: value.isalpha() and least <= len(value) <= most
     if "numbers" in takes:
         numbers = range(*takes["numbers"])
-        return lambda value: value.isdecimal() and int(value) in numbers
+        return lambda value: parse_whole_number(value) in numbers
     return known.__contains__
 
 
@@ -370,7 +372,7 @@ _STRANGE: Final = re.compile(
 
 
 _SUM: Final = re.compile(r"\d and \d")
-_DIFFERENCE: Final = re.compile(r"(\d+) (?:minus|less) (\d+)")
+_DIFFERENCE: Final = re.compile(r"(\d{1,18}) (?:minus|less) (\d{1,18})")
 
 
 def asks_for_check(subtask: str) -> bool:
@@ -400,7 +402,8 @@ def is_known(question: str) -> bool:
     takes_any_word = not _ANY_WORD.isdisjoint(skills)
     for operand in given:
         if operand.isdecimal():
-            is_known = int(operand) <= LARGEST
+            number = parse_whole_number(operand)
+            is_known = number is not None and number <= LARGEST
         else:
             is_known = operand.isalpha() and (takes_any_word or operand in world().subjects)
         if not is_known:

@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from conductor_cli.core.bounded_parsing import parse_whole_number
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.turns import FairPlaces
 from conductor_cli.server.api.body_models import refused
@@ -91,10 +92,10 @@ def _page_size(limit: str | None, *, default: int) -> int:
     """Return how many records a client asks for. Raises `RequestError`."""
     if limit is None:
         return default
-    is_number = limit.isascii() and limit.isdigit()
-    if not is_number or not 0 < int(limit[:6]) <= MAX_LISTED:
+    count = parse_whole_number(limit)
+    if count is None or not 0 < count <= MAX_LISTED:
         raise refused("limit", f"must be a number from 1 to {MAX_LISTED:,}")
-    return int(limit)
+    return count
 
 
 def without_owner(record: Mapping[str, Any]) -> Record:

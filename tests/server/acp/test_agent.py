@@ -315,9 +315,12 @@ def test_slash_commands_answer_without_a_worker(stage: Stage) -> None:
         assert "1 run in this session" in editor.text()
         await editor.ask("/good")
         assert "rated run" in editor.text()
-        for line in ("/redo x", "/redo", "/workers gamma", "/plan", "/bad x"):
-            with pytest.raises(RequestError):
+        many = "9" * 5000
+        wrong = ("/redo x", "/redo", "/workers gamma", "/plan", "/bad x", f"/redo {many}")
+        for line in (*wrong, f"/good {many}"):
+            with pytest.raises(RequestError) as refused:
                 await editor.ask(line)
+            assert refused.value.code == -32602, line[:20]
         await editor.ask("/etc/hosts: what is it?")
 
     talk(Editor(), talking)

@@ -21,6 +21,7 @@ from conductor_cli.app.traces import describe_offer
 from conductor_cli.app.worker_selection import keep_policy_of, offered_workers
 from conductor_cli.app.worker_tools import keep_tools_of
 from conductor_cli.config.settings import Settings
+from conductor_cli.core.bounded_parsing import parse_whole_number
 from conductor_cli.core.continuation import (
     ask_in_conversation,
     describe_unsent_turns,
@@ -278,9 +279,9 @@ class EditorSession:
             if is_complete(earlier):
                 hint = "to repeat a step: /redo N, or /redo N WORKER"
                 raise UsageError("the last run is complete", hint=hint)
-        elif number.isdecimal():
+        elif (step := parse_whole_number(number)) is not None:
             chosen = worker.strip() or None
-            earlier = reset_from_step(earlier, int(number), chosen, only_dependents=True)
+            earlier = reset_from_step(earlier, step, chosen, only_dependents=True)
         else:
             hint = "for example: /redo 2, or on another worker: /redo 2 NAME"
             raise UsageError(f"{number!r:.40} is not a step", hint=hint)
@@ -320,10 +321,11 @@ class EditorSession:
 
     async def rate(self, words: str, feed: EditorFeed, *, verdict: Verdict) -> StopReason:
         """Rate the last run or a step of it."""
-        if words and not words.isdecimal():
+        step = parse_whole_number(words or "0")
+        if step is None:
             hint = f"for example: /{verdict}, or of one step: /{verdict} 2"
             raise UsageError(f"{words!r:.40} is not a step", hint=hint)
-        rating = rate_run(self.settings(), self.last, verdict, step=int(words or 0))
+        rating = rate_run(self.settings(), self.last, verdict, step=step)
         feed.say(describe_rating(rating))
         return "end_turn"
 

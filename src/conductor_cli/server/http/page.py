@@ -33,6 +33,7 @@ from starlette.routing import Route
 from conductor_cli.app.learning import rate_run
 from conductor_cli.app.traces import earliest_run_id
 from conductor_cli.core import events as ev
+from conductor_cli.core.bounded_parsing import parse_whole_number
 from conductor_cli.core.continuation import reset_from_step
 from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
 from conductor_cli.core.formatting import format_count, format_duration, format_money
@@ -647,9 +648,7 @@ class _Page:
         """
         run = await self._in_thread(lambda: self._run_of(request))
         last = request.headers.get("last-event-id", "").removeprefix(f"{run}:")
-        after = 0
-        if last.isascii() and last.isdecimal():
-            after = int(last)
+        after = parse_whole_number(last) or 0
         return self._stream(request, event_stream(self._store().follow(run), run, after))
 
     async def follow_frames(self, request: Request) -> Response:
