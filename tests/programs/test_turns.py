@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from random import Random
 
 import pytest
 
@@ -91,5 +92,55 @@ def test_tasks_share_places_by_the_client_for_whom_they_work() -> None:
         for task in many:
             task.cancel()
         await asyncio.gather(*many, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_a_place_that_becomes_free_as_waits_are_cancelled_is_not_lost() -> None:
+    """Whoever is cancelled in the same moment is still in the list of those that wait."""
+
+    async def main() -> None:
+        places = FairPlaces(1)
+        await places.wait_for("a")
+        gone = [asyncio.create_task(places.wait_for(client)) for client in "bbc"]
+        waits = asyncio.create_task(places.wait_for("c"))
+        await asyncio.sleep(0)
+        for task in gone:
+            task.cancel()
+        places.give_back("a")
+        await waits
+        assert all(isinstance(error, asyncio.CancelledError) for error in await ended(gone))
+        places.give_back("c")
+        assert places.free == 1
+
+    asyncio.run(main())
+
+
+async def ended(tasks: list[asyncio.Task[None]]) -> list[BaseException | None]:
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_place_is_lost_or_made_however_waits_are_cancelled(seed: int) -> None:
+    random = Random(seed)
+
+    async def work(places: FairPlaces, client: str) -> None:
+        async with places.held(client):
+            for _ in range(random.randrange(3)):
+                await asyncio.sleep(0)
+
+    async def main() -> None:
+        places = FairPlaces(3)
+        tasks = []
+        for _ in range(200):
+            tasks.append(asyncio.create_task(work(places, random.choice("abcd"))))
+            for task in random.sample(tasks, min(len(tasks), random.randrange(4))):
+                task.cancel()
+            if random.random() < 0.5:
+                await asyncio.sleep(0)
+        for error in await ended(tasks):
+            assert error is None or isinstance(error, asyncio.CancelledError)
+        assert places.free == 3
+        assert [places.held_by(client) for client in "abcd"] == [0, 0, 0, 0]
 
     asyncio.run(main())

@@ -101,11 +101,10 @@ class FairPlaces:
         try:
             await turn
         except asyncio.CancelledError:
-            was_granted = turn.done() and not turn.cancelled()
-            if was_granted:
-                self.give_back(client)
-            else:
+            if turn.cancelled():
                 self._forget(client, turn)
+            else:  # it was granted before
+                self.give_back(client)
             raise
 
     def _forget(self, client: str, turn: asyncio.Future[None]) -> None:
@@ -116,16 +115,24 @@ class FairPlaces:
 
     def _grant_next(self) -> bool:
         """Grant a place to the client whose turn it is, who then comes last."""
-        for client, turns in self._waiting.items():
-            if self.take(client):
-                turn, _ = turns.popitem(last=False)
-                if turns:
-                    self._waiting.move_to_end(client)
-                else:
-                    del self._waiting[client]
+        for client in self._waiting:
+            turn = self._oldest_turn(client)
+            if turn is not None and self.take(client):
+                self._waiting.move_to_end(client)
+                self._forget(client, turn)
                 turn.set_result(None)
                 return True
         return False
+
+    def _oldest_turn(self, client: str) -> asyncio.Future[None] | None:
+        """Return the turn for which a client waits longest; None where all are cancelled.
+
+        Whoever was cancelled is still in the list until their task goes on.
+        """
+        for turn in self._waiting[client]:
+            if not turn.done():
+                return turn
+        return None
 
 
 class SharedPlaces:
