@@ -216,6 +216,25 @@ def test_origins_are_checked(origin: str, status: int) -> None:
     assert ("access-control-allow-origin" in answer.headers) == (origin == "https://chat.example")
 
 
+@pytest.mark.parametrize(
+    ("site", "path", "status"),
+    [
+        ("cross-site", "/v1/conductor/runs", 403),
+        ("same-site", "/v1/conductor/runs", 403),  # another port of this machine
+        ("cross-site", "/", 200),  # a link that leads to the page
+        ("same-origin", "/v1/conductor/runs", 200),
+        ("none", "/v1/conductor/runs", 200),  # typed by the user
+    ],
+)
+def test_a_foreign_page_embeds_nothing_that_takes_work(site: str, path: str, status: int) -> None:
+    """An image or a script of a page has no origin, but says how far away it is."""
+    headers = [("sec-fetch-site", site), ("sec-fetch-mode", "no-cors")]
+    assert ask(path=path, headers=headers).status == status
+    listed = replace(OPEN, origins=("https://chat.example",))
+    named = [*headers, ("origin", "https://chat.example")]
+    assert ask(listed, path=path, headers=named).status == 200
+
+
 def test_a_preflight_needs_no_key() -> None:
     rules = replace(locked()[0], origins=("https://chat.example",))
     headers = [

@@ -74,6 +74,9 @@ UNIQUE_HEADERS: Final = frozenset(
     {"host", "origin", "authorization", "x-api-key", "content-length", "content-type"}
 )
 
+# What browsers send in Sec-Fetch-Site where a page of another origin asks
+FOREIGN_SITES: Final = frozenset({"cross-site", "same-site"})
+
 NO_PAGE: Final = "none"
 """In `serve.origins`: no page may ask, not even the server's own, which shows runs all the same."""
 
@@ -136,6 +139,7 @@ class Access:
             headers = _read_headers(scope["headers"])
             self._check_host(headers)
             self._check_origin(headers)
+            self._check_embedding(scope, headers)
             exchange.page_headers = _headers_for_page(headers)
             if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
                 await _answer_preflight(headers, exchange.send)
@@ -249,6 +253,19 @@ class Access:
                 f"the origin {origin[:100]!r} is not allowed: conductor config set "
                 "serve.origins ORIGIN"
             )
+            raise RequestError(403, "origin_not_allowed", message)
+
+    def _check_embedding(self, scope: Scope, headers: Mapping[str, str]) -> None:
+        """Raise `RequestError` for what a foreign page embeds, as an image or a script.
+
+        A browser names no origin for it. That page cannot read the answer, but it can have stored
+        runs searched, and measure how long that takes.
+        """
+        is_foreign = headers.get("sec-fetch-site", "") in FOREIGN_SITES
+        if not is_foreign or headers.get("origin") or "*" in self._rules.origins:
+            return
+        if scope["path"] not in OPEN_PATHS:
+            message = "a page of another origin may not embed this"
             raise RequestError(403, "origin_not_allowed", message)
 
     def _check_load(self, client: str) -> None:
