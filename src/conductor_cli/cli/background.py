@@ -78,7 +78,7 @@ def take_background() -> BackgroundView | None:
 
 
 class BackgroundView(RunView):
-    """Tells the command that started the process that its run has begun, and leaves the terminal."""
+    """Tells the command that started this process that its run has begun; leaves the terminal."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -109,7 +109,8 @@ def set_key_command(
     print_done(f"stored the key of {name} in {storage}, for {url}; check it with: {test}")
     if len(key) < MIN_SECRET_CHARS:
         print_notice(
-            f"a key of fewer than {MIN_SECRET_CHARS} characters cannot be hidden in output and traces"
+            f"a key of fewer than {MIN_SECRET_CHARS} characters cannot be hidden in output and "
+            "traces"
         )
     _print_set_variables(name)
 

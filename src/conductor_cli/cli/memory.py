@@ -16,8 +16,8 @@ ASK_AGAIN = "conductor ask --memory shows it on a terminal and asks"
 def memory_context(session: Session, wanted: bool | None) -> tuple[str, ...]:
     """Return what workers read of the project's memory; nothing without the user's consent.
 
-    `wanted` is what `--memory` or `--no-memory` says; None for neither. Raises `UsageError` where it
-    is wanted and cannot be had.
+    `wanted` is what `--memory` or `--no-memory` says; None for neither. Raises `UsageError` where
+    it is wanted and cannot be had.
     """
     # The demo models read nothing but the question.
     if wanted is False or session.settings.rehearsal:

@@ -56,7 +56,8 @@ def argument(metavar: str | None, about: str, **more: Any) -> Any:  # noqa: ANN4
 
 _OPTIONS_BY_HEADING: Final = {
     "Input": (
-        "template param file clipboard memory system schema name continue continue-from resume cases base n"
+        "template param file clipboard memory system schema name continue continue-from resume "
+        "cases base n"
     ),
     "Workers": "model workers pool tools allow-tools allow deny local-only demo",
     "Plan": "planner mode max-steps review approve flow",

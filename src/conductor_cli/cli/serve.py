@@ -189,7 +189,8 @@ def acp_command(context: typer.Context, options: opt.RunOptions) -> None:
     """
     if sys.stdin.isatty() and not context.obj.quiet:
         print_notice(
-            "waiting for an editor on standard input; one whose settings name this command starts it"
+            "waiting for an editor on standard input; "
+            "one whose settings name this command starts it"
         )
     server = _server_options(context, options)
     _tell_lost_calls(server.settings())

@@ -300,7 +300,7 @@ class Interview:
 
 
 def _with_api_path(address: str) -> str:
-    """Return the base URL of a server for `HOST:PORT` or a URL without a path: that ends with /v1."""
+    """Return the base URL of a server: `HOST:PORT` or a URL without a path gets `/v1`."""
     url = address if "://" in address else f"http://{address}"
     if urlsplit(url).path.strip("/"):
         return url

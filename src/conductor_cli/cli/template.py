@@ -115,8 +115,9 @@ def open_template(
 ) -> templates.Template:
     """Return a template with its values, and narrow limits and policy of the session by it.
 
-    `only` are the workers that the command line names. Raises `UsageError`, also where the project brought it and the user does not agree to its text,
-    or where a value that names the worker of a step is no worker of the user.
+    `only` are the workers that the command line names. Raises `UsageError`, also where the project
+    brought the template and the user does not agree to its text, or where a value that names the
+    worker of a step is no worker of the user.
     """
     file = templates.find_template(session.settings, name)
     values = dict[str, str]()
@@ -156,7 +157,8 @@ def open_template(
     known = [*names, SELF]
     for step, given in zip(filled.steps, template.steps, strict=True):
         if step.worker not in known and given.worker.startswith("$"):
-            hint = f"name one of yours: -p {given.worker[1:]}=NAME; known: {', '.join((*names, REVIEW))}"
+            workers_of_user = ", ".join((*names, REVIEW))
+            hint = f"name one of yours: -p {given.worker[1:]}=NAME; known: {workers_of_user}"
             raise UsageError(
                 f"the template gives a step to {step.worker!r:.60}, which is no worker", hint=hint
             )
