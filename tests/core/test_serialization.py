@@ -15,9 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conductor_cli.core import serialization
 from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
-from conductor_cli.core.serialization import DecodeError, dump, load
+from conductor_cli.core.serialization import (
+    MAX_PIECE_CHARACTERS,
+    DecodeError,
+    dump,
+    encode_json,
+    json_pieces,
+    load,
+)
 from conductor_cli.core.usage import Usage
 from tests.core.strategies import any_plans, json_values, limits, pools, questions
 
@@ -110,3 +118,33 @@ def test_any_value_loads_or_raises_a_decode_error(data: Any, kind: type[Any]) ->
     except DecodeError:
         return
     assert isinstance(loaded, kind)
+
+
+ENCODERS = (
+    json.JSONEncoder(),
+    json.JSONEncoder(ensure_ascii=False, separators=(",", ":")),
+    json.JSONEncoder(sort_keys=True, separators=(",", ":")),
+)
+
+
+@given(json_values)
+def test_json_that_is_written_in_pieces_is_what_one_call_writes(value: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serialization, "MAX_PIECE_CHARACTERS", 12)
+        for encoder in ENCODERS:
+            assert encode_json(value, encoder) == encoder.encode(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"text": "\n" * 1_000_000},
+        {"messages": [{"role": "user", "content": "x" * 400}] * 5_000},
+        [[0] * 200_000, {str(number): [] for number in range(50_000)}],
+    ],
+    ids=["one text", "messages", "numbers and names"],
+)
+def test_no_call_writes_much_json_at_once(value: Any) -> None:
+    """Such a call would hold up every other thread, and so all streams of a server."""
+    longest = max(map(len, json_pieces(value, json.JSONEncoder())))
+    assert longest <= 3 * MAX_PIECE_CHARACTERS

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.terminal_text import (
+    MAX_SEARCHED_CHARACTERS,
     StreamSanitizer,
     escape_json,
     escape_unseen,
@@ -157,3 +158,11 @@ def test_escapes_in_a_plan_file_change_no_value(pieces: list[str]) -> None:
     line = escape_unseen(json.dumps(text, ensure_ascii=False))
     assert json.loads(line) == text
     assert not set(line) & set("\u200b\u200e\u202e\u2066\U000e0041")
+
+
+@pytest.mark.parametrize("place", [0, MAX_SEARCHED_CHARACTERS - 1, MAX_SEARCHED_CHARACTERS])
+def test_a_control_character_is_found_anywhere_in_a_long_text(place: int) -> None:
+    """A long text is looked through in pieces, between which other threads go on."""
+    text = "a" * (2 * MAX_SEARCHED_CHARACTERS)
+    assert is_sanitized(text)
+    assert not is_sanitized(f"{text[:place]}\x1b{text[place + 1 :]}")

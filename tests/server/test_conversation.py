@@ -25,6 +25,7 @@ from conductor_cli.core.chat import (
 )
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.question import Conversation, File, Question
+from conductor_cli.core.terminal_text import MAX_SEARCHED_CHARACTERS
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
@@ -479,6 +480,13 @@ def test_the_context_of_known_clients_is_told_from_the_question(
 )
 def test_other_texts_are_left_as_they_are(text: str) -> None:
     assert asked(*user(text)) == ([text], 0)
+
+
+@pytest.mark.parametrize("length", [MAX_SEARCHED_CHARACTERS - 9, 3 * MAX_SEARCHED_CHARACTERS])
+def test_context_is_found_behind_a_long_text(length: int) -> None:
+    """It is looked for in pieces, between which other threads go on."""
+    question = "x" * length
+    assert asked(*user(f"{question}\n{CLAUDE}")) == ([question], len(CLAUDE))
 
 
 def test_a_conversation_of_nothing_but_context_is_what_is_asked() -> None:

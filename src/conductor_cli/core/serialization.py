@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
 from decimal import Decimal, InvalidOperation
@@ -50,7 +50,91 @@ class DecodeError(ValueError):
     """
 
 
-_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+MAX_PIECE_CHARACTERS: Final = 64 << 10
+"""Characters of JSON that are written at once, about: as many take a tenth of a millisecond.
+
+A call of the encoder holds up all other threads of the process until it has ended.
+"""
+_ITEM_CHARACTERS: Final = 8  # What a name or a value counts besides its text
+_GROUP_ITEMS: Final = 64  # Entries of a long list that are written at once if they are short
+
+
+def encode_json(value: Any, encoder: json.JSONEncoder) -> str:  # noqa: ANN401 - any JSON value
+    """Return what `encoder` makes of a JSON value, by as many short calls as it takes.
+
+    So other threads go on while megabytes are written. Names of fields are texts.
+    """
+    return "".join(json_pieces(value, encoder))
+
+
+def json_pieces(value: Any, encoder: json.JSONEncoder) -> Iterator[str]:  # noqa: ANN401 - as above
+    """Yield the same in pieces of about `MAX_PIECE_CHARACTERS` at most."""
+    if not _is_long(value):
+        yield encoder.encode(value)
+    elif isinstance(value, str):
+        yield from _text_pieces(value, encoder)
+    elif isinstance(value, dict):
+        names: Iterable[Any] = value
+        if encoder.sort_keys:
+            names = sorted(names)
+        separator = "{"
+        for name in names:
+            yield separator
+            yield from json_pieces(name, encoder)
+            yield encoder.key_separator
+            yield from json_pieces(value[name], encoder)
+            separator = encoder.item_separator
+        yield "}"
+    else:
+        yield from _list_pieces(value, encoder)
+
+
+def _text_pieces(text: str, encoder: json.JSONEncoder) -> Iterator[str]:
+    yield '"'
+    for start in range(0, len(text), MAX_PIECE_CHARACTERS):
+        yield encoder.encode(text[start : start + MAX_PIECE_CHARACTERS])[1:-1]
+    yield '"'
+
+
+def _list_pieces(items: Sequence[Any], encoder: json.JSONEncoder) -> Iterator[str]:
+    separator = "["
+    for start in range(0, len(items), _GROUP_ITEMS):
+        group = items[start : start + _GROUP_ITEMS]
+        if not _is_long(group):
+            yield separator
+            yield encoder.encode(group)[1:-1]
+            separator = encoder.item_separator
+            continue
+        for item in group:
+            yield separator
+            yield from json_pieces(item, encoder)
+            separator = encoder.item_separator
+    yield "]"
+
+
+def _is_long(value: object) -> bool:
+    """Return whether a JSON value may be longer than one piece. It is looked at only so far.
+
+    Names of fields are taken for short ones: this runs for every line of a trace.
+    """
+    left = [value]
+    size = 0
+    for item in left:  # which grows meanwhile
+        if isinstance(item, str):
+            size += len(item)
+        elif isinstance(item, dict):
+            size += _ITEM_CHARACTERS * len(item)
+            left += item.values()
+        elif isinstance(item, (list, tuple)):
+            size += _ITEM_CHARACTERS * len(item)
+            if size <= MAX_PIECE_CHARACTERS:
+                left += item
+        if size > MAX_PIECE_CHARACTERS:
+            return True
+    return False
+
+
+_LINE_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def encode_line(value: Any, secrets: Secrets | None = None) -> str:  # noqa: ANN401 - any JSON value
@@ -58,12 +142,12 @@ def encode_line(value: Any, secrets: Secrets | None = None) -> str:  # noqa: ANN
 
     Whatever breaks lines or terminals is an escape in it.
     """
-    line = escape_json(_ENCODE(value))
+    line = escape_json(encode_json(value, _LINE_ENCODER))
     # Searching the finished line is cheap. Redacting value by value, which keeps the JSON valid, is
     # done only on a hit.
     if secrets is None or not secrets.holds(line):
         return line
-    return escape_json(_ENCODE(secrets.redact_data(value)))
+    return escape_json(encode_json(secrets.redact_data(value), _LINE_ENCODER))
 
 
 def decode_line(line: str, read: Callable[[Any], T]) -> T:

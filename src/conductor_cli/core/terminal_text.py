@@ -37,8 +37,15 @@ _PIECES = re.compile(
 _TAIL = re.compile(f"(?:\r|{_CSI}|{_STRING}\x1b?|{_SHORT})\\Z")
 
 
+MAX_SEARCHED_CHARACTERS: Final = 64 << 10
+"""Characters of a text that are looked through at once: other threads go on between two calls."""
+
+
 def is_sanitized(text: str) -> bool:
     """Return whether `sanitize` would leave `text` unchanged."""
+    if len(text) > MAX_SEARCHED_CHARACTERS:
+        starts = range(0, len(text), MAX_SEARCHED_CHARACTERS)
+        return all(is_sanitized(text[start : start + MAX_SEARCHED_CHARACTERS]) for start in starts)
     return (text.isascii() and text.isprintable()) or _UNSAFE.search(text) is None
 
 

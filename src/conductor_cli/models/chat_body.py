@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from conductor_cli.core.chat import Attachment, Message, ReadAttachment, Request, Tool
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.serialization import encode_json
 from conductor_cli.models.presets import ThinkingField
 from conductor_cli.models.tool_schemas import api_name, object_schema
 
@@ -90,7 +91,8 @@ class JsonBody:
             files.append(item)
             return item.prefix + mark
 
-        text = json.dumps(value, ensure_ascii=False, default=default).encode("utf-8", "replace")
+        encoder = json.JSONEncoder(ensure_ascii=False, default=default)
+        text = encode_json(value, encoder).encode("utf-8", "replace")
         self._texts = text.split(mark.encode())
         self._files = files
 

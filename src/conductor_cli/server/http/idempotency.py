@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from conductor_cli.core.serialization import encode_json
 from conductor_cli.server.api.messages import BILLING
 
 # Fields that differ between a request and the same one sent again, or that change nothing of the
@@ -36,6 +37,7 @@ _SESSION_HEADERS: Final = ("thread-id", "x-claude-code-session-id", "x-session-i
 KEY_HEADER: Final = "idempotency-key"
 
 MAX_COMPARED_CHARACTERS: Final = 1 << 16  # Of a text; the hash of a longer one stands for it
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def idempotency_key(
@@ -50,7 +52,7 @@ def idempotency_key(
         compared["system"] = _without_billing(compared["system"])
     sender = [client, session_of(headers), headers.get(KEY_HEADER, "")]
     content = [sender, api, _shortened(compared)]
-    return _hash(json.dumps(content, sort_keys=True, separators=(",", ":")))
+    return _hash(encode_json(content, _ENCODER))
 
 
 def _without_billing(system: Any) -> Any:  # noqa: ANN401 - any JSON value

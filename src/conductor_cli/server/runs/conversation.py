@@ -36,15 +36,14 @@ from conductor_cli.core.formatting import format_list
 from conductor_cli.core.media import describe_media
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.question import Conversation, File, PastTurn, Question, fence, shorten
-from conductor_cli.core.terminal_text import one_line
+from conductor_cli.core.serialization import encode_json
+from conductor_cli.core.terminal_text import MAX_SEARCHED_CHARACTERS, one_line
 from conductor_cli.core.tools import parse_arguments
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.server.api.request import ClientRequest, RequestError
 
-_OPENING: Final = re.compile(
+_MARK: Final = re.compile(
     r"""
-    # Codex, before what a project's file says
-    ^[\ \t]*(?:\#\ AGENTS\.md\ instructions[^\n]*\n{1,2})?
     <(
         # Claude Code, OpenCode
         system-reminder
@@ -56,14 +55,18 @@ _OPENING: Final = re.compile(
         | environment_context | user_instructions | INSTRUCTIONS | turn_aborted
     )>
     """,
-    re.MULTILINE | re.VERBOSE,
+    re.VERBOSE,
 )
+_MAX_MARK_CHARACTERS: Final = 32
+
+# What Codex writes before what a project's file says
+_CODEX_HEADING: Final = "# AGENTS.md instructions"
 
 # How the rules of a format begin that aider adds to each question, up to its end
-_AIDER_RULES: Final = re.compile(
-    r"^(?:# \*SEARCH/REPLACE block\* Rules:|# File editing rules:"
-    r"|To suggest changes to a file you MUST return )",
-    re.MULTILINE,
+_AIDER_RULES: Final = (
+    "# *SEARCH/REPLACE block* Rules:",
+    "# File editing rules:",
+    "To suggest changes to a file you MUST return ",
 )
 
 # What aider says after its examples, which look like earlier turns
@@ -127,28 +130,92 @@ def _split(text: str) -> tuple[str, list[str]]:
     added = list[str]()
     position = 0
     unclosed = set[str]()
-    while (opening := _OPENING.search(text, position)) is not None:
-        closing = f"</{opening[1]}>"
+    while (opening := _find_opening(text, position)) is not None:
+        start, mark = opening
+        closing = f"</{mark[1]}>"
         # After so many without an end, the others are not looked for: each would be looked for in
         # the whole text.
         is_vain = closing in unclosed or len(unclosed) >= MAX_UNCLOSED_MARKS
-        end = -1 if is_vain else text.find(closing, opening.end())
+        end = -1 if is_vain else text.find(closing, mark.end())
         if end < 0:
             unclosed.add(closing)
-            written.append(text[position : opening.end()])
-            position = opening.end()
+            written.append(text[position : mark.end()])
+            position = mark.end()
             continue
-        written.append(text[position : opening.start()])
+        written.append(text[position:start])
         position = end + len(closing)
-        added.append(text[opening.start() : position])
+        added.append(text[start:position])
     rest = "".join([*written, text[position:]])
-    rules = _AIDER_RULES.search(rest)
-    if rules is not None:
-        added.append(rest[rules.start() :].strip())
-        rest = rest[: rules.start()]
+    rules = _find_aider_rules(rest)
+    if rules >= 0:
+        added.append(rest[rules:].strip())
+        rest = rest[:rules]
     if not added:
         return text, []
     return rest.strip(), added
+
+
+def _find_opening(text: str, position: int) -> tuple[int, re.Match[str]] | None:
+    """Return where the next text of a program begins from `position` on, and its mark.
+
+    A mark is the first of its line but for blanks. Above it there may be a heading of Codex.
+    """
+    searched = position
+    while (mark := _find_mark(text, searched)) is not None:
+        line = _start_of_line(text, searched, mark.start())
+        if line is not None and not text[line : mark.start()].strip(" \t"):
+            if line == mark.start():
+                line = _start_of_heading(text, position, line)
+            return line, mark
+        # No other mark of this line is its first
+        searched = text.find("\n", mark.end())
+        if searched < 0:
+            return None
+    return None
+
+
+def _find_mark(text: str, position: int) -> re.Match[str] | None:
+    """Return the next mark. It is looked for in pieces, between which other threads go on."""
+    for start in range(position, len(text), MAX_SEARCHED_CHARACTERS):
+        end = start + MAX_SEARCHED_CHARACTERS + _MAX_MARK_CHARACTERS
+        mark = _MARK.search(text, start, end)
+        if mark is not None:
+            return mark
+    return None
+
+
+def _start_of_line(text: str, position: int, index: int) -> int | None:
+    """Return where the line of a character begins; None where it does before `position`."""
+    line_break = text.rfind("\n", position, index)
+    if line_break >= 0:
+        return line_break + 1
+    if position == 0 or text[position - 1] == "\n":
+        return position
+    return None
+
+
+def _start_of_heading(text: str, position: int, line: int) -> int:
+    """Return where the heading of Codex above a line begins, else the line.
+
+    There may be an empty line between the two.
+    """
+    end = line - 1
+    if end > position and text[end - 1] == "\n":
+        end -= 1
+    if end <= position:
+        return line
+    start = _start_of_line(text, position, end)
+    if start is None or not text[start:end].lstrip(" \t").startswith(_CODEX_HEADING):
+        return line
+    return start
+
+
+def _find_aider_rules(text: str) -> int:
+    """Return where the rules of a format begin; -1 where there are none."""
+    if text.startswith(_AIDER_RULES):
+        return 0
+    starts = [text.find(f"\n{beginning}") for beginning in _AIDER_RULES]
+    return min((start + 1 for start in starts if start >= 0), default=-1)
 
 
 _ID: Final = re.compile(
@@ -630,13 +697,16 @@ def _with_workers_ids(
     return tuple(renamed)
 
 
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def _hash(messages: Sequence[Message]) -> str:
     """Return the hash of what messages say.
 
     The ids of calls, which differ between a client and a worker, are no part of it.
     """
     contents = [_content_of(message) for message in messages]
-    text = json.dumps(contents, sort_keys=True, separators=(",", ":"))
+    text = encode_json(contents, _ENCODER)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
