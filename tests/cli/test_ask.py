@@ -9,6 +9,7 @@ import json
 import shlex
 import shutil
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ import pytest
 
 from conductor_cli.cli.typer_classes import with_each_file
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.events import from_line
-from conductor_cli.state.trace_file import read_events
+from conductor_cli.core.events import Event, from_line, text_size_of_event
+from conductor_cli.state.trace_file import TraceWriter, read_events
+from conductor_cli.system.threads import LARGE_SIZE
 from tests.cli.stage import PLANNER, THREE, Stage
 from tests.cli.test_streams import run_pipeline
 from tests.traces.stored import trace_bytes
@@ -74,6 +76,26 @@ def test_jsonl_is_the_trace(stage: Stage) -> None:
         from_line(line) for line in done.out.splitlines()
     ]
     assert (done.events[0]["kind"], done.events[-1]["kind"]) == ("run_started", "run_finished")
+
+
+def test_large_events_are_written_to_the_trace_beside_the_event_loop(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prompt of a step too, which is as long as the question: else all streams would wait."""
+    write = TraceWriter.write
+    written = list[tuple[str, bool, bool]]()
+
+    def watched(self: TraceWriter, event: Event) -> None:
+        is_beside = threading.current_thread().name.startswith("large")
+        written.append((event.kind, text_size_of_event(event) > LARGE_SIZE, is_beside))
+        write(self, event)
+
+    monkeypatch.setattr(TraceWriter, "write", watched)
+    stage.ok("ask", "-", given="word " * (LARGE_SIZE // 4))
+    assert {kind for kind, is_large, _ in written if is_large} >= {"run_started", "step_started"}
+    assert [kind for kind, is_large, is_beside in written if is_large != is_beside] == []
+    (path,) = stage.traces.glob("*.jsonl")
+    assert [event.kind for event in read_events(path)] == [kind for kind, _, _ in written]
 
 
 def test_a_conversation_keeps_its_files_and_its_system_text(stage: Stage, tmp_path: Path) -> None:

@@ -23,9 +23,16 @@ from conductor_cli.app.telemetry import watch_run
 from conductor_cli.app.worker_selection import resolve_pool
 from conductor_cli.config.settings import Settings
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Attachment, text_size
+from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import ConductorError, ConfigError, Failure, FailureReason
-from conductor_cli.core.events import Event, InputAsked, PlanOffered, ToolOffered, innermost_event
+from conductor_cli.core.events import (
+    Event,
+    InputAsked,
+    PlanOffered,
+    ToolOffered,
+    innermost_event,
+    text_size_of_event,
+)
 from conductor_cli.core.input_requests import InputReply
 from conductor_cli.core.plan import Decision
 from conductor_cli.core.plan_file import parse_plan_file
@@ -41,7 +48,7 @@ from conductor_cli.state.interfaces import (
 from conductor_cli.state.opening import open_state
 from conductor_cli.state.run_messages import RunInbox, RunMessage
 from conductor_cli.state.trace_file import ENDS
-from conductor_cli.system.threads import run_in_thread_if_large
+from conductor_cli.system.threads import FILE_WORK, LARGE_SIZE, run_in_thread_if_large
 from conductor_cli.views.base import FRAME_SECONDS, RunView
 
 # The value of `traces.keep` with which no run takes place that cannot be stored
@@ -211,6 +218,8 @@ class RunRecorder:
         if run.state.is_takeover and job.store is not None:
             self._writer = job.store.open(run.id)
         self._timer: asyncio.TimerHandle | None = None
+        # The event that is written last, where it was too large for the loop
+        self._large_write: asyncio.Future[asyncio.Future[None] | None] | None = None
         self._reported = set[str]()
 
     def check(self) -> None:
@@ -266,21 +275,33 @@ class RunRecorder:
         """
         if self._writer is None:
             return
-        if (writing := self._writer.write(event)) is not None:
+        size = text_size_of_event(event)
+        if size > LARGE_SIZE:
+            writing = await self._write_on_thread(self._writer, event, size)
+        else:
+            writing = self._writer.write(event)
+        if writing is not None:
             await writing
         if self._timer is None and self._writer.waiting:
             self._timer = asyncio.get_running_loop().call_later(MAX_WAIT, self._flush)
+
+    async def _write_on_thread(
+        self, writer: EventWriter, event: ev.Event, size: int
+    ) -> asyncio.Future[None] | None:
+        """Write a large event beside the loop, to its end even where this task is cancelled."""
+        write = run_in_thread_if_large(size, partial(writer.write, event))
+        self._large_write = asyncio.ensure_future(write)
+        return await asyncio.shield(self._large_write)
+
+    @property
+    def _is_thread_writing(self) -> bool:
+        return self._large_write is not None and not self._large_write.done()
 
     async def _begin(self, event: ev.RunStarted, store: Traces) -> ev.Notice | None:
         """Begin the trace. Nothing is called before this returns."""
         try:
             self._writer = store.open(event.run)
-            size = 0
-            if event.question.conversation is not None:
-                size = text_size(event.question.conversation.messages)
-            writing = await run_in_thread_if_large(size, partial(self._writer.write, event))
-            if writing is not None:
-                await writing
+            await self._write(event)
             why = self._writer.problem
         except OSError as error:
             why = error.strerror or str(error)
@@ -321,7 +342,7 @@ class RunRecorder:
         source = self._run.orchestra.attachments
         try:
             if attachments and source is not None:
-                await asyncio.to_thread(source.store, attachments)
+                await FILE_WORK.run(partial(source.store, attachments))
         except OSError as error:
             return error.strerror or str(error)
         return ""
@@ -333,6 +354,8 @@ class RunRecorder:
 
     def _flush(self) -> None:
         self._timer = None
+        if self._is_thread_writing:
+            return  # The event that is written has the pieces that waited before it
         if self._writer is not None and (writing := self._writer.flush()) is not None:
             # The next event raises it
             writing.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -342,10 +365,12 @@ class RunRecorder:
             self._timer.cancel()
         if self._writer is None:
             return
+        if self._large_write is not None:
+            await asyncio.wait([self._large_write])
         if self._writer.is_closed_quickly:
             self._writer.close()
         else:
-            await asyncio.to_thread(self._writer.close)  # a large trace takes long to compress
+            await FILE_WORK.run(self._writer.close)  # a large trace takes long to compress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, get_args
 
-from conductor_cli.core.chat import Attachment, Finish, Message, ToolCall
+from conductor_cli.core.chat import Attachment, Finish, Message, ToolCall, text_size
 from conductor_cli.core.errors import Failure, FailureReason
 from conductor_cli.core.input_requests import InputField
 from conductor_cli.core.plan import KeepAnswer, Plan
@@ -422,6 +422,27 @@ def innermost_event(event: Event) -> Event:
     while isinstance(event, NestedEvent):
         event = event.event
     return event
+
+
+def text_size_of_event(event: Event) -> int:
+    """Return the characters of the texts of an event that may be long."""
+    event = innermost_event(event)
+    if isinstance(event, RunStarted):
+        return _text_size_of_question(event.question)
+    if isinstance(event, (StepStarted, PlanReady, PlanRejected)):
+        return text_size(event.prompt)
+    if isinstance(event, (StepFinished, ToolReturned)):
+        return len(event.text)
+    if isinstance(event, RunFinished):
+        return len(event.answer)
+    return 0
+
+
+def _text_size_of_question(question: Question) -> int:
+    size = len(question.text) + sum(len(file.text) for file in question.files)
+    if question.conversation is not None:
+        size += text_size(question.conversation.messages)
+    return size
 
 
 def to_json(event: Event, *, brief: bool = False) -> dict[str, Any]:
