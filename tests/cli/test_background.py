@@ -142,6 +142,29 @@ def test_a_plan_in_the_background_waits_and_is_approved_from_elsewhere(stage: St
     assert state_of(stage, run)["state"] == "finished"
 
 
+def test_who_reads_what_is_shown_before_a_plan_is_approved_from_elsewhere(
+    stage: Stage, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("Forty-two.")
+    stage.configure('[policy]\nfiles_only = ["alpha"]')
+    stage.plan = "alpha | - | Find it out.\nbeta | - | Guess it.\nalpha | 1 2 | Answer."
+    run = begin(stage, "--approve", "How many?", "-f", str(notes))
+    until(lambda: state_of(stage, run)["waits"] == "approval of the plan")
+    with terminal(stage, "trace", "attach", run, size=(100, 60)) as shown:
+        shown.until("f: who reads what")
+        shown.program.send("f")
+        shown.until(lambda screen: screen.count("f: who reads what") == 2)
+        flow = " ".join(shown.screen.partition("l: leave it")[2].split())
+        assert "plan: planner the question step 1: alpha the question, file notes.txt" in flow
+        assert "step 2: beta the question step 3: alpha" in flow
+        assert "the question, file notes.txt, the answer of step 1, the answer of step 2" in flow
+        assert "Possible readers:" in flow
+        assert stage.asked("alpha") == []
+        shown.program.send("d")
+        assert shown.end() == 130
+
+
 def test_a_plan_that_is_asked_about_on_a_terminal_may_be_decided_elsewhere(stage: Stage) -> None:
     stage.configure()
     stage.plan = THREE

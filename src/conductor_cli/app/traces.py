@@ -18,19 +18,20 @@ from conductor_cli.config.settings import app_paths, load_settings
 from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.data_policy import DataPolicy
 from conductor_cli.core.disclosures import (
+    UNKNOWN,
     Disclosure,
     disclosures_of,
     expected_disclosures,
     planning_disclosure,
 )
-from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
-from conductor_cli.core.plan import SELF, Plan
+from conductor_cli.core.errors import ConductorError, ConfigError, Failure, UsageError
+from conductor_cli.core.plan import SELF, Plan, PlanRules, Step, check_plan
 from conductor_cli.core.policy import PoolPolicy
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import PastTurn, Question
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.trace import Outcome, Trace
+from conductor_cli.core.trace import PLAN_FILE, Outcome, Trace
 from conductor_cli.models.recipients import recipient_facts, recipient_of
 from conductor_cli.state.interfaces import TraceCheck, Traces
 from conductor_cli.state.opening import open_state
@@ -274,11 +275,8 @@ def describe_offer(run: Run) -> PlanOffer:
 def describe_stored_offer(trace: Trace) -> PlanOffer:
     """The plan that a run of another process offers, as its trace has it."""
     assert isinstance(trace.plan, Plan)
-    recipients = {worker.name: recipient_facts(worker) for worker in trace.pool}
-    pool_policy = PoolPolicy(policy=trace.policy, recipients=recipients)
-    policy = DataPolicy(pool_policy, trace.pool.names, trace.question)
     return PlanOffer(
-        question_for=policy.question_for,
+        question_for=_stored_policy(trace).question_for,
         has_files=bool(trace.question.files),
         plan=trace.plan,
         pool=trace.pool,
@@ -290,15 +288,69 @@ def describe_stored_offer(trace: Trace) -> PlanOffer:
     )
 
 
+def _stored_policy(trace: Trace) -> DataPolicy:
+    recipients = {worker.name: recipient_facts(worker) for worker in trace.pool}
+    pool_policy = PoolPolicy(policy=trace.policy, recipients=recipients)
+    return DataPolicy(pool_policy, trace.pool.names, trace.question)
+
+
+def may_edit_offered(trace: Trace) -> bool:
+    """Return whether a plan on offer may be edited: nothing of it is done."""
+    return not trace.done()
+
+
+def may_replan_offered(trace: Trace) -> bool:
+    """Return whether a plan on offer may be planned again: a planner wrote it."""
+    return may_edit_offered(trace) and trace.planner != PLAN_FILE
+
+
+def check_edited_offer(trace: Trace, plan: Plan) -> Failure | None:
+    """Return why an edited plan cannot be run, as far as the trace of its run tells.
+
+    The process of the run knows all rules, and says so if it does not take a plan.
+    """
+    rules = PlanRules(workers=(*trace.pool.names, SELF), steps=len(plan.steps))
+    try:
+        check_plan(plan, rules)
+    except ConductorError as error:
+        return error.failure
+    return None
+
+
 def planned_flow(run: Run) -> list[Disclosure]:
     """Return which model will read what when the run's plan is run, its planning included."""
     assert isinstance(run.trace.plan, Plan)
     policy = run.state.policy
-    recipients = recipients_of(run.team.pool)
+    planner = run.team.recipient
+    steps = _flow_of_steps(run.trace.plan.steps, policy, run.team.pool, planner)
+    if not run.trace.planning.calls:
+        return steps
+    return [planning_disclosure(policy.question_for_planner(), planner), *steps]
+
+
+def stored_planned_flow(trace: Trace) -> list[Disclosure]:
+    """The same for the plan that a run of another process offers, as its trace has it."""
+    assert isinstance(trace.plan, Plan)
+    policy = _stored_policy(trace)
+    planner = trace.recipient or UNKNOWN
+    steps = _flow_of_steps(trace.plan.steps, policy, trace.pool, planner)
+    if not trace.planning.calls:
+        return steps
+    # By what rule the planner may see the files is not stored, but whether it saw them is
+    question = trace.question
+    if question.files and not trace.planner_saw_files:
+        question = policy.question_without_files
+    return [planning_disclosure(question, planner), *steps]
+
+
+def _flow_of_steps(
+    steps: Sequence[Step], policy: DataPolicy, pool: Pool, planner: str
+) -> list[Disclosure]:
+    """Return which model will read what for the steps; `planner` is who reads for the planner."""
+    recipients = recipients_of(pool)
     # A step on the conductor itself may ask any worker.
-    reached = {SELF: dict.fromkeys((run.team.recipient, *recipients.values()))}
+    reached = {SELF: dict.fromkeys((planner, *recipients.values()))}
     reached |= {name: {recipient: None} for name, recipient in recipients.items() if name != SELF}
-    pool = run.team.pool
 
     def question_for(name: str) -> Question:
         # A step on the conductor itself may reach any worker, so it counts as one that accepts
@@ -316,12 +368,7 @@ def planned_flow(run: Run) -> list[Disclosure]:
         servers = pool[step.worker].tools
         return [server for server in servers if not policy.tool_objection(server, before, step)]
 
-    steps = run.trace.plan.steps
-    disclosures = expected_disclosures(steps, question_for, reached, tools_of)
-    if not run.trace.planning.calls:
-        return [*disclosures]
-    planning = planning_disclosure(policy.question_for_planner(), run.team.recipient)
-    return [planning, *disclosures]
+    return expected_disclosures(steps, question_for, reached, tools_of)
 
 
 def stored_flow(store: Traces, run: str, step: int | None) -> list[Disclosure]:

@@ -14,16 +14,27 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from conductor_cli.app.driver import DecidedElsewhere
-from conductor_cli.app.traces import describe_offer, planned_flow, recipients_of, stored_flow
+from conductor_cli.app.traces import (
+    check_edited_offer,
+    describe_offer,
+    may_edit_offered,
+    may_replan_offered,
+    planned_flow,
+    recipients_of,
+    stored_flow,
+    stored_planned_flow,
+)
 from conductor_cli.cli.browser import open_browser
 from conductor_cli.cli.keypress import Keyboard, NoAnswer, Nudged, has_terminal
 from conductor_cli.cli.output import print_error, print_json, print_line
 from conductor_cli.core.chat import ToolCall
+from conductor_cli.core.disclosures import Disclosure
 from conductor_cli.core.errors import (
     ConductorError,
     ConfigError,
@@ -39,12 +50,12 @@ from conductor_cli.core.input_requests import (
     WrongValue,
     read_value,
 )
-from conductor_cli.core.plan import SELF, Decision, Plan, PlanRules, check_plan
+from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.plan_file import format_plan_file, parse_plan_file
-from conductor_cli.core.pool import Limits
+from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question, shorten
 from conductor_cli.core.terminal_text import one_line, reveal, sanitize
-from conductor_cli.core.trace import PLAN_FILE, Offer, Trace
+from conductor_cli.core.trace import Offer, Trace
 from conductor_cli.run import Run
 from conductor_cli.run.orchestra import ToolVerdict
 from conductor_cli.state.interfaces import Traces
@@ -56,10 +67,10 @@ from conductor_cli.views.plan_text import (
     flow_json,
     flow_lines,
     plan_lines,
-    stand_in_lines,
+    planned_flow_lines,
 )
 from conductor_cli.views.run_text import short_name
-from conductor_cli.views.text_layout import BLANK, Line, Printer, Screen
+from conductor_cli.views.text_layout import BLANK, Line, Printer
 
 
 def print_plan(run: Run, limits: Limits, context: OutputContext, *, flow: bool) -> None:
@@ -78,22 +89,14 @@ def print_plan(run: Run, limits: Limits, context: OutputContext, *, flow: bool) 
     screen = printer.screen
     printer.print(plan_lines(replace(describe_offer(run), limits=limits), screen))
     if flow:
-        printer.print([BLANK, *planned_flow_lines(run, screen)])
+        recipients = recipients_of(run.team.pool)
+        printer.print([BLANK, *planned_flow_lines(planned_flow(run), recipients, screen)])
     if out.terminal:
         hints = []
         if context.stored and run.trace.stored:
             hints.append(f"run it: conductor ask --resume {run.id}")
         hints.append("to edit it as a file: conductor plan … > plan.json")
         printer.print([BLANK, *(((screen.line(hint), "quiet"),) for hint in hints)])
-
-
-def planned_flow_lines(run: Run, screen: Screen) -> list[Line]:
-    """Return which model will read what when the run's plan is run, and which others may."""
-    lines = flow_lines(planned_flow(run), screen)
-    pool = run.team.pool
-    if len(pool) == 1:
-        return lines
-    return [*lines, BLANK, *stand_in_lines(recipients_of(pool).values(), screen)]
 
 
 def print_stored_flow(
@@ -111,6 +114,8 @@ def print_stored_flow(
 
 MAX_ARGUMENT_CHARACTERS: Final = 1500  # Of the value of an argument that are shown
 CHOICES: Final = "y: call it once, a: allow this tool for the whole run, n: refuse"
+SHOW_FLOW: Final = "f: who reads what"
+DROP: Final = "d: drop it"
 LEAVE: Final = "l: leave it for now"
 _VERDICTS: Final[dict[str, ToolVerdict]] = {
     "y": "once",
@@ -158,7 +163,7 @@ class Approver:
         """
         while True:
             try:
-                return self._keyboard.key(lambda: self._print_question(choices)).lower()
+                return self._keyboard.key(lambda: self._print_choices(choices)).lower()
             except NoAnswer as end:
                 self._check_undecided()
                 if not isinstance(end, Nudged):
@@ -173,6 +178,20 @@ class Approver:
     def _print_question(self, text: str) -> None:
         screen = self._printer.screen
         self._printer.print([((line, "question"),) for line in screen.wrap(text, screen.width)])
+
+    def _print_choices(self, choices: str) -> None:
+        """Print what may be pressed; a line is broken only between two choices where it can be."""
+        screen = self._printer.screen
+        lines = [""]
+        for choice in choices.split(", "):
+            longer = f"{lines[-1]}, {choice}".removeprefix(", ")
+            if len(longer) < screen.width or not lines[-1]:  # a comma may follow
+                lines[-1] = longer
+            else:
+                lines[-1] += ","
+                lines.append(choice)
+        for line in lines:
+            self._print_question(line)
 
     def decide_tool(self, offered: ToolOffered) -> ToolVerdict:
         """Return what the person says. Without an answer the call is refused.
@@ -217,11 +236,10 @@ class Approver:
         `trace` is that of its run. Raises `DecidedElsewhere`.
         """
         self._offer = offered
-        may_change = not trace.done()
-        may_replan = may_change and trace.planner != PLAN_FILE
-        choices = ", ".join(
-            (*_plan_choices(edit=may_change, replan=may_replan), "d: drop it", LEAVE)
-        )
+        may_change = may_edit_offered(trace)
+        may_replan = may_replan_offered(trace)
+        changes = _plan_choices(edit=may_change, replan=may_replan)
+        choices = ", ".join((*changes, SHOW_FLOW, DROP, LEAVE))
         self._printer.print([BLANK, *plan_lines(plan, self._printer.screen), BLANK])
         with suppress(NoAnswer):
             while True:
@@ -240,7 +258,13 @@ class Approver:
                     feedback = self._ask_for_feedback()
                     if feedback:
                         return RunMessage("replan", offered.at, feedback)
+                if key == "f":
+                    self._print_flow(stored_planned_flow(trace), trace.pool)
         return None
+
+    def _print_flow(self, flow: Sequence[Disclosure], pool: Pool) -> None:
+        lines = planned_flow_lines(flow, recipients_of(pool), self._printer.screen)
+        self._printer.print([BLANK, *lines, BLANK])
 
     def _ask_for_feedback(self) -> str:
         """Return in a line what another plan should do otherwise; empty for nothing."""
@@ -254,16 +278,12 @@ class Approver:
         """
         assert isinstance(trace.plan, Plan)
 
-        def check(plan: Plan) -> Failure | None:
-            rules = PlanRules(workers=(*trace.pool.names, SELF), steps=len(plan.steps))
-            try:
-                check_plan(plan, rules)
-            except ConductorError as error:
-                return error.failure
-            return None
-
         edited = self._edit_plan(
-            trace.question.text, trace.plan, trace.limits, trace.pool.names, check
+            trace.question.text,
+            trace.plan,
+            trace.limits,
+            trace.pool.names,
+            partial(check_edited_offer, trace),
         )
         if edited is None:
             return ""
@@ -372,7 +392,7 @@ class Approver:
             )
             while True:
                 changes = _plan_choices(edit=run.may_edit_plan, replan=run.may_replan)
-                key = self._key(", ".join((*changes, "f: who reads what", "d: drop it")))
+                key = self._key(", ".join((*changes, SHOW_FLOW, DROP)))
                 if key in "dnq":
                     return None
                 if key in "ry\r\n":  # many people type y at any question
@@ -382,9 +402,7 @@ class Approver:
                 if key == "p" and run.may_replan and (feedback := self._ask_for_feedback()):
                     return Decision(feedback=feedback)
                 if key == "f":
-                    self._printer.print(
-                        [BLANK, *planned_flow_lines(run, self._printer.screen), BLANK]
-                    )
+                    self._print_flow(planned_flow(run), run.team.pool)
         except NoAnswer:
             self._check_undecided()
             return None

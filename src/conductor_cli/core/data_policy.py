@@ -114,15 +114,15 @@ class DataPolicy:
     def question_for(self, name: str) -> Question:
         if self._is_shown_files(name):
             return self.question
-        return self._question_without_files
+        return self.question_without_files
 
     def question_for_planner(self) -> Question:
         if self._conductor_sees_files:
             return self.question
-        return self._question_without_files
+        return self.question_without_files
 
     @cached_property
-    def _question_without_files(self) -> Question:
+    def question_without_files(self) -> Question:
         # Nor earlier turns, which may quote them.
         return replace(self.question, history=(), files=(), conversation=None, context=())
 

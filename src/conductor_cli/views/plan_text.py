@@ -217,6 +217,19 @@ def flow_lines(sent: Sequence[Disclosure], screen: Screen) -> list[Line]:
     return lines or [(("nothing was sent to anybody", "plain"),)]
 
 
+def planned_flow_lines(
+    sent: Sequence[Disclosure], recipients: Mapping[str, str], screen: Screen
+) -> list[Line]:
+    """Return which model will read what when a plan is run, and who else may.
+
+    `recipients` are who reads what each worker of the pool is sent, by its name.
+    """
+    lines = flow_lines(sent, screen)
+    if len(recipients) == 1:
+        return lines
+    return [*lines, BLANK, *stand_in_lines(recipients.values(), screen)]
+
+
 def stand_in_lines(recipients: Iterable[str], screen: Screen) -> list[Line]:
     """Return who else may read a step's texts: the recipients of the workers that may take over."""
     named = format_list(list(dict.fromkeys(map(one_line, recipients))))
