@@ -593,6 +593,70 @@ def test_a_run_of_another_program_is_stopped_only_where_it_is_allowed(
         assert sent.status_code == 404
 
 
+def test_a_plan_is_planned_again_edited_and_run_on_the_page(stage: Stage, tmp_path: Path) -> None:
+    """What it costs and who reads what stands there before, and an error names the step."""
+    stage.plan = TWO
+    stage.ok("config", "set", "serve.approvals", "true")
+    run = stage.run("ask", "--bg", "--approve", "May it?").out.strip()
+    with serving() as server, chromium(tmp_path) as page:
+        page.open(server.url)
+        page.wait("at('plan-offered').textContent.includes('estimate: 2 calls')")
+        page.value("at('flow').open = true")
+        assert "step 2: beta" in page.value("at('flow-text').textContent")
+        assert "the answer of step 1" in page.value("at('flow-text').textContent")
+        offer = httpx.get(f"{server.url}{RUNS}/{run}/offer").json()
+        assert [step["worker"] for step in offer["steps"]] == ["alpha", "beta"]
+        page.wait("at('decisions').querySelectorAll('button').length === 4")
+        stage.plan = "alpha | - | Answer it shortly."
+        button = "Array.from(at('decisions').children).find(made => made.textContent === '{}')"
+        page.value(button.format("Plan again") + ".focus()")
+        page.press("Enter", "Shorter, please.", "Enter")
+        page.wait("at('plan-offered').textContent.includes('estimate: 1 call,')")
+        assert "Shorter, please." in stage.asked("planner")[1].json["messages"][-1]["content"]
+        page.wait("at('replanning').hidden && at('decisions').childElementCount === 4")
+        page.value(button.format("Edit it") + ".click()")
+        page.value("at('edited').querySelector('textarea').value = ''")
+        page.value("at('editing').requestSubmit()")
+        page.wait("at('refused').textContent.includes('step 1 has an empty subtask')")
+        page.value("at('edited').querySelector('textarea').value = 'Say it loudly.'")
+        page.value("at('edited').querySelector('select').value = 'beta'")
+        page.value("at('add-step').click()")
+        page.value("at('edited').lastChild.querySelector('textarea').value = 'Sum it up.'")
+        page.value("at('edited').lastChild.querySelectorAll('input')[0].value = '1'")
+        page.value("at('editing').requestSubmit()")
+        page.wait("at('plan-offered').textContent.includes('estimate: 2 calls')")
+        assert stage.asked("alpha") == stage.asked("beta") == []
+        page.wait("at('editing').hidden && at('decisions').childElementCount === 4")
+        page.value(button.format("Run it") + ".click()")
+        page.wait("at('answer').textContent.includes('alpha answers')")
+        gone = httpx.get(f"{server.url}{RUNS}/{run}/offer")
+        assert gone.status_code == 404
+    (loud,) = stage.asked("beta")
+    assert "Say it loudly." in loud.json["messages"][-1]["content"]
+
+
+def test_a_decision_with_a_text_that_means_nothing_is_refused(stage: Stage) -> None:
+    stage.ok("config", "set", "serve.approvals", "true")
+    run = stage.run("ask", "--bg", "--approve", "May it?").out.strip()
+    with serving() as server:
+        url = f"{server.url}{RUNS}/{run}/decision"
+        for body in (
+            {"act": "edit"},
+            {"act": "replan", "text": "  "},
+            {"act": "approve", "text": "yes"},
+            {"act": "edit", "text": "{}"},
+            {"act": "replan", "text": 3},
+        ):
+            refused = httpx.post(url, json=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_value")
+        nobody = {"format": 1, "question": "", "steps": [{"worker": "nobody", "subtask": "Do it."}]}
+        refused = httpx.post(url, json={"act": "edit", "text": json.dumps(nobody)})
+        assert "'nobody'" in refused.json()["error"]["message"]
+        long = {"act": "replan", "text": "x" * 100_001}
+        assert httpx.post(url, json=long).status_code == 413
+    stage.ok("trace", "cancel", run)
+
+
 def test_axe_finds_nothing_serious_on_the_page(stage: Stage, tmp_path: Path) -> None:
     """Wide and bright, at 400 pixels and dark, with an opened step.
 
@@ -609,9 +673,12 @@ def test_axe_finds_nothing_serious_on_the_page(stage: Stage, tmp_path: Path) -> 
         answered = reply["id"].removeprefix("resp_")
         for width, dark in ((1200, False), (400, True)):
             page.open(f"{server.url}/?{width}{dark}#/run/{waiting}", width=width, dark=dark)
-            page.wait("!at('decisions').hidden && !!at('model').value")
-            assert page.problems() == []
-            assert page.value("document.documentElement.scrollWidth") <= width
+            page.wait("at('decisions').childElementCount === 4 && !!at('model').value")
+            for part in range(2, 4):
+                page.value(f"at('decisions').children[{part}].click()")
+                page.value("at('flow').open = true")
+                assert page.problems() == []
+                assert page.value("document.documentElement.scrollWidth") <= width
             page.open(f"{server.url}/?{width}{dark}#/run/{answered}", width=width, dark=dark)
             page.wait("run.id !== '' && !at('asking-on').hidden")
             page.wait("!at('rating').hidden && !at('asking').hidden && !!at('model').value")

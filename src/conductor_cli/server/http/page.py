@@ -31,14 +31,23 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from conductor_cli.app.learning import rate_run
-from conductor_cli.app.traces import earliest_run_id
+from conductor_cli.app.traces import (
+    check_edited_offer,
+    describe_stored_offer,
+    earliest_run_id,
+    may_edit_offered,
+    may_replan_offered,
+    recipients_of,
+    stored_planned_flow,
+)
 from conductor_cli.core import events as ev
 from conductor_cli.core.bounded_parsing import parse_whole_number
 from conductor_cli.core.continuation import reset_from_step
 from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
 from conductor_cli.core.formatting import format_count, format_duration, format_money
 from conductor_cli.core.learning import Verdict, describe_rating
-from conductor_cli.core.plan import KeepAnswer, Plan
+from conductor_cli.core.plan import KeepAnswer, Plan, to_written_name
+from conductor_cli.core.plan_file import format_plan_file, parse_plan_file
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.serialization import DecodeError, encode_line
@@ -74,12 +83,20 @@ from conductor_cli.server.runs.stored_runs import (
     newest_runs,
 )
 from conductor_cli.state.interfaces import TraceReader, Traces
-from conductor_cli.state.run_messages import Act, RunMessage, is_listening, send_message
+from conductor_cli.state.run_messages import (
+    MAX_TEXT_CHARACTERS,
+    Act,
+    RunMessage,
+    TextAct,
+    is_listening,
+    send_message,
+)
 from conductor_cli.state.stored_run import RunQuery, normalize_terms
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.system.threads import SharedThreads
 from conductor_cli.views.html import Bar, Timeline, markdown_html, timeline, usage_rows
 from conductor_cli.views.json_output import run_json
+from conductor_cli.views.plan_text import plan_lines, planned_flow_lines
 from conductor_cli.views.run_text import (
     describe_access,
     describe_file,
@@ -93,6 +110,7 @@ from conductor_cli.views.run_text import (
     tool_name,
 )
 from conductor_cli.views.run_tree import Node, run_tree
+from conductor_cli.views.text_layout import WIDEST, Screen, line_texts
 from conductor_cli.views.trace_text import usage_text
 
 if TYPE_CHECKING:
@@ -125,6 +143,7 @@ HEARTBEAT: Final = 10.0
 MAX_STREAMS: Final = 64
 
 MAX_ACT_BYTES: Final = 4000  # Of the body of a rating or a rerun
+MAX_DECISION_BYTES: Final = 6 * MAX_TEXT_CHARACTERS + MAX_ACT_BYTES  # JSON may escape each
 
 Data = dict[str, Any]
 T = TypeVar("T")
@@ -188,6 +207,38 @@ def offer_data(trace: Trace) -> Data | None:
         return {"kind": "input", "at": offer.at, "text": text[:MAX_LABEL], "detail": ""}
     steps = format_count(len(trace.steps), "step")
     return {"kind": "plan", "at": offer.at, "text": f"The plan has {steps}.", "detail": ""}
+
+
+def offered_plan_data(trace: Trace) -> Data:
+    """The plan that a run waits to have approved: what it says, who reads what, and its steps.
+
+    `plan` and `flow` are what a terminal prints. `steps` are as a plan file has them, `workers`
+    the names that a step may have; `edits` and `replans` say what may be done with the plan.
+    Raises `UsageError` where no plan is on offer.
+    """
+    offer = trace.waits_for
+    if not isinstance(offer, ev.PlanOffered) or not isinstance(trace.plan, Plan):
+        raise UsageError(f"run {one_line(trace.run)} waits for no approval of a plan")
+    recipients = recipients_of(trace.pool)
+    flow = planned_flow_lines(stored_planned_flow(trace), recipients, _PLAN_SCREEN)
+    steps = list[Data]()
+    for step in trace.plan.steps:
+        worker = to_written_name(step.worker, trace.pool.names)
+        subtask = sanitize(reveal(step.subtask))
+        steps.append({"worker": worker, "subtask": subtask, "access": list(step.access)})
+    workers = [*trace.pool.names, *(step["worker"] for step in steps)]
+    return {
+        "at": offer.at,
+        "plan": "\n".join(line_texts(plan_lines(describe_stored_offer(trace), _PLAN_SCREEN))),
+        "flow": "\n".join(line_texts(flow)),
+        "steps": steps,
+        "workers": list(dict.fromkeys(workers)),
+        "edits": may_edit_offered(trace),
+        "replans": may_replan_offered(trace),
+    }
+
+
+_PLAN_SCREEN: Final = Screen(width=WIDEST)
 
 
 def _timeline_data(times: Timeline) -> Data:
@@ -569,6 +620,7 @@ def page_routes(store: Callable[[], Traces], registry: RunRegistry) -> list[Rout
         Route(f"{runs}/{{run}}/events", private(page.follow_events), methods=["GET"]),
         Route(f"{runs}/{{run}}/frames", private(page.follow_frames), methods=["GET"]),
         Route(f"{runs}/{{run}}/steps/{{number}}", private(page.show_step), methods=["GET"]),
+        Route(f"{runs}/{{run}}/offer", private(page.show_offer), methods=["GET"]),
         Route(f"{runs}/{{run}}/rating", private(page.rate), methods=["POST"]),
         Route(f"{runs}/{{run}}/rerun", private(page.rerun), methods=["POST"]),
         Route(f"{runs}/{{run}}/decision", private(page.decide), methods=["POST"]),
@@ -641,6 +693,12 @@ class _Page:
 
         return await self._json(show)
 
+    async def show_offer(self, request: Request) -> Response:
+        """The plan that waits for approval, with all that a person decides by."""
+        return await self._json(
+            lambda: offered_plan_data(self._store().trace(self._run_of(request)))
+        )
+
     async def follow_events(self, request: Request) -> Response:
         """Each event once.
 
@@ -691,12 +749,7 @@ class _Page:
 
     async def decide(self, request: Request) -> Response:
         """Tell a run of another program what its user decides, or that it shall end."""
-        body = await _read_body(request)
-        act: Act | None = body.get("act")
-        offered_at = body.get("offered_at", 0)
-        if act is None or act not in get_args(Act) or type(offered_at) not in (int, float):
-            message = f"act is one of {', '.join(get_args(Act))}, offered_at a time in the run"
-            raise RequestError(400, "invalid_value", message)
+        message_to_run = _read_decision(await _read_body(request, MAX_DECISION_BYTES))
         run = await self._in_thread(lambda: self._run_of(request))
         if not self._may_decide or principal_of(request.scope).key is not None:
             message = (
@@ -704,17 +757,22 @@ class _Page:
                 f"{run}; to allow it: conductor config set serve.approvals true"
             )
             raise RequestError(403, "not_allowed", message)
-        message_to_run = RunMessage(act, float(offered_at))
 
         def deliver() -> bool:
+            trace = self._store().trace(run, pieces=False)
             # Its program takes messages for a moment longer than the run lasts.
-            has_ended = self._store().trace(run, pieces=False).ended
-            return not has_ended and send_message(self._messages, run, message_to_run)
+            if trace.ended:
+                return False
+            if message_to_run.act == "edit":
+                message = _checked_edit(trace, message_to_run)
+            else:
+                message = message_to_run
+            return send_message(self._messages, run, message)
 
         if not await self._in_thread(deliver):
             message = f"no program of this machine runs {run} and takes messages"
             raise RequestError(409, "run_not_listening", message)
-        return JSONResponse({"sent": act}, headers=_PRIVATE)
+        return JSONResponse({"sent": message_to_run.act}, headers=_PRIVATE)
 
     async def rate(self, request: Request) -> Response:
         """Store what the user thinks of the answer of a run, or of one of its steps."""
@@ -821,13 +879,49 @@ class _Page:
         return StreamingResponse(counted(), media_type="text/event-stream", headers=headers)
 
 
-async def _read_body(request: Request) -> Mapping[str, Any]:
+async def _read_body(request: Request, max_bytes: int = MAX_ACT_BYTES) -> Mapping[str, Any]:
     """The JSON object of an act of the page. Raises `RequestError`."""
     content = await request.body()
-    if len(content) > MAX_ACT_BYTES:
-        message = f"the body has more than {MAX_ACT_BYTES} bytes"
+    if len(content) > max_bytes:
+        message = f"the body has more than {max_bytes} bytes"
         raise RequestError(413, "request_too_large", message)
     return read_json_body(content)
+
+
+def _read_decision(body: Mapping[str, Any]) -> RunMessage:
+    """What a user decides about an offer. Raises `RequestError`."""
+    act: Act | TextAct | None = body.get("act")
+    offered_at = body.get("offered_at", 0)
+    text = body.get("text", "")
+    acts = (*get_args(Act), *get_args(TextAct))
+    if act is None or act not in acts or type(offered_at) not in (int, float):
+        message = f"act is one of {', '.join(acts)}, offered_at a time in the run"
+        raise RequestError(400, "invalid_value", message)
+    needs_text = act in get_args(TextAct)
+    if not isinstance(text, str) or bool(text.strip()) != needs_text:
+        message = f"text is what {' or '.join(get_args(TextAct))} needs, and nothing else takes it"
+        raise RequestError(400, "invalid_value", message)
+    if len(text) > MAX_TEXT_CHARACTERS:
+        message = f"the text has {len(text):,} characters; {MAX_TEXT_CHARACTERS:,} can be sent"
+        raise RequestError(413, "request_too_large", message)
+    return RunMessage(act, float(offered_at), text)
+
+
+def _checked_edit(trace: Trace, message: RunMessage) -> RunMessage:
+    """The message about an edited plan, whose question is left to the run.
+
+    Raises `RequestError` for a plan that cannot be run.
+    """
+    names = trace.pool.names
+    try:
+        plan = parse_plan_file(message.text, "what was sent", names).plan
+        failure = check_edited_offer(trace, plan)
+    except UsageError as error:
+        failure = error.failure
+    if failure is not None:
+        raise RequestError(400, "invalid_value", one_line(failure.message)[:MAX_LABEL])
+    text = format_plan_file(Question(text=""), plan, trace.limits, names)
+    return message._replace(text=text)
 
 
 async def _read_act(request: Request) -> tuple[Any, int, str]:
