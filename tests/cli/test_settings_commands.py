@@ -20,6 +20,7 @@ from conductor_cli.state.postgres import database
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.spending import SharedSpend
 from tests.cli.stage import SOURCE, Stage, refuses, replies, says
+from tests.cli.terminals import terminal
 from tests.servers import SeenRequest, Wire
 from tests.state.cluster import PASSWORD, Cluster
 from tests.state.conftest import postgres
@@ -37,7 +38,7 @@ def test_the_models_of_a_server_are_listed(stage: Stage) -> None:
         "workers",
         "models",
         stage.url,
-        told=f"--kind openai-compatible --base-url {stage.url} --model MODEL",
+        told=f"conductor workers add --base-url {stage.url} --model A --model B",
     )
     stage.fails(2, "workers", "models", "opneai", told="did you mean openai")
     stage.fails(4, "workers", "models", "openai", told="needs a key")
@@ -97,6 +98,48 @@ def test_a_worker_is_changed_by_adding_it_again(stage: Stage) -> None:
     assert stage.own_settings["workers"]["gamma"]["base_url"] == stage.url
     stage.inside(*add, "ollama", "--model", "three")
     assert stage.own_settings["workers"]["gamma"] == {"kind": "ollama", "model": "three"}
+
+
+def test_several_models_of_a_server_are_added_at_once(stage: Stage) -> None:
+    add = ["workers", "add", "--base-url", stage.url, "--set", "tags=cheap"]
+    done = stage.ok(*add, "-m", "org/gamma", "-m", "other/gamma", "-m", "delta")
+    assert [line.split(";")[0] for line in done.out.splitlines()] == [
+        "added gamma",
+        "added gamma-2",
+        "added delta",
+    ]
+    stored = stage.own_settings["workers"]
+    assert {name: table["model"] for name, table in stored.items()} == {
+        "gamma": "org/gamma",
+        "gamma-2": "other/gamma",
+        "delta": "delta",
+    }
+    assert all(table["base_url"] == stage.url for table in stored.values())
+    assert all(table["tags"] == ["cheap"] for table in stored.values())
+    again = stage.ok(*add[:-2], "-m", "delta", "--set", "parallel=2")
+    assert again.out.startswith("changed delta: parallel")
+    stage.fails(2, "workers", "add", "x", *add[2:], "-m", "a", "-m", "b", told="leave the name out")
+    stage.fails(2, *add, told=("--model MODEL", "conductor workers models"))
+    stage.fails(2, "workers", "add", "--model", "a", told="neither a name nor a server")
+    stage.fails(2, "workers", "add", "--kind", "command", told="workers add NAME --kind command")
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_models_of_a_server_are_chosen_from_its_list(stage: Stage, columns: int) -> None:
+    add = ("workers", "add", "--base-url", stage.url, "--set", "about=listed")
+    stage.configure(workers=())
+    with terminal(stage, *add, size=(columns, 30)) as shown:
+        shown.until("or all (Enter")
+        assert " 1  alpha" in shown.screen
+        shown.program.send("3\r")
+        shown.until("is none of them")
+        shown.program.send("2, alpha\r")
+        assert shown.end() == 0
+    assert list(stage.own_settings["workers"]) == ["beta", "alpha"]
+    with terminal(stage, *add, size=(columns, 30)) as shown:
+        shown.until("(Enter for")
+        shown.program.send("\x04")
+        assert shown.end() == 2
 
 
 def test_ollama_is_added_where_its_variable_says(

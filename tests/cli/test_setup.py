@@ -120,22 +120,54 @@ def test_few_cores_get_a_small_planner_with_a_word_on_it(
     assert "not measured" in step.text
 
 
-def test_with_a_key_its_cheapest_allowed_planner_is_proposed(stage: Stage, home: Path) -> None:
-    keys = tuple(
-        FoundKey(provider=name, source="V", base_url="", state="set")
-        for name in ("gemini", "openai", "xai")
-    )
+HOSTED = tuple(
+    FoundKey(provider=name, source="V", base_url="", state="set")
+    for name in ("gemini", "openai", "xai")
+)
+
+
+def test_on_a_few_cores_the_cheapest_allowed_planner_of_a_key_is_proposed(
+    bare_build: Stage, home: Path
+) -> None:
+    stage = bare_build
+    small = found(home, keys=HOSTED, cores=4)
     for policy, name in (
         ("", "openai/gpt-6-luna"),
         ("deny = ['provider:openai']", "gemini/gemini-3.5-flash-lite"),
     ):
         stage.configure(f"[policy]\n{policy}", workers=())
         settings = load_settings(stage.environ(), {"planner.model": ""})
-        [step] = propose_model(found(home, keys=keys), settings)
+        [step] = propose_model(small, settings)
         assert step.command == ("model", "use", name)
+        assert "conductor model pull qwen2.5-7b-q4_k_m --use" in step.text
     stage.configure("[policy]\nlocal_only = true", workers=())
     settings = load_settings(stage.environ(), {"planner.model": ""})
-    assert propose_model(found(home, keys=keys), settings)[0].name == "qwen2.5-7b-q4_k_m"
+    assert propose_model(small, settings)[0].name == "qwen2.5-7b-q4_k_m"
+
+
+@pytest.mark.parametrize(
+    "machine", [{"cores": 8}, {"cores": 2, "gpus": (Gpu(kind="cuda", name="G"),)}]
+)
+def test_where_a_local_planner_works_well_it_comes_before_a_hosted_one(
+    stage: Stage, home: Path, machine: dict[str, Any]
+) -> None:
+    stage.configure(workers=())
+    settings = load_settings(stage.environ(), {"planner.model": ""})
+    [step] = propose_model(found(home, keys=HOSTED, **machine), settings)
+    assert step.command[:3] == ("model", "pull", "qwen2.5-7b-q4_k_m")
+    assert "hosted in its place" in step.text
+    assert "conductor model use openai/gpt-6-luna" in step.text
+
+
+def test_on_a_few_cores_a_model_of_a_server_here_comes_before_a_hosted_one(
+    bare_build: Stage, home: Path
+) -> None:
+    bare_build.configure(workers=())
+    settings = load_settings(bare_build.environ(), {"planner.model": ""})
+    server = Worker(name="big", kind="ollama", model="qwen2.5:7b")
+    [step] = propose_model(found(home, keys=HOSTED, cores=4, workers=(server,)), settings)
+    assert step.command == ("model", "use", "big")
+    assert "conductor model use openai/gpt-6-luna" in step.text
 
 
 def test_without_llama_cpp_no_local_planner_is_proposed(stage: Stage, home: Path) -> None:
@@ -418,7 +450,7 @@ def test_a_key_that_is_pasted_too_early_is_hidden(fresh: Stage, columns: int) ->
 def test_a_worker_plans_where_the_planner_cannot_be_downloaded(fresh: Stage) -> None:
     # A new process, because the library of the hub reads the variable once
     person = Person(fresh, command=COMMAND, HF_ENDPOINT="http://127.0.0.1:1")
-    person.answers(("skip):", fresh.url), ("Model (Enter for alpha):", ""), NO_KEY)
+    person.answers(("skip):", fresh.url), ("(Enter for alpha):", ""), NO_KEY)
     person.answers(("Do this? [Y/n]", ""), ("Do these 2? [Y/n]", "n"))
     person.answers(("model pull", ""), ("model use alpha", ""), ("Run it? [Y/n]", "n"))
     person.answers(("Measure them now? [y/N]", ""))
@@ -427,21 +459,35 @@ def test_a_worker_plans_where_the_planner_cannot_be_downloaded(fresh: Stage) -> 
     assert load_settings(fresh.environ())["planner.model"] == "alpha"
 
 
+def test_whom_nobody_wants_as_a_worker_is_not_proposed_as_the_planner(
+    fresh: Stage, bare_build: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setup, "is_installed", lambda: False)
+    person = Person(fresh, GEMINI_API_KEY=KEY)
+    person.answers(("skip):", fresh.url), ("(Enter for alpha):", ""), NO_KEY)
+    person.answers(("Do these 2? [Y/n]", "n"))
+    text = person.end()
+    assert "model use alpha" not in text
+    assert "model use gemini" not in text
+    assert "conductor model use WORKER | URL | provider/model" in " ".join(text.split())
+
+
 def test_a_server_is_added_by_its_address(fresh: Stage) -> None:
     person = Person(fresh)
     person.answers(("skip):", "http://127.0.0.1:1/v1"), ("skip):", "127.0.0.1:1"))
     person.answers(("skip):", fresh.url.removeprefix("http://").removesuffix("/v1")))
     person.answers(
-        ("Model (Enter for alpha):", "beta"),
+        ("(Enter for alpha):", "beta"),
         ("skip):", fresh.url),
-        ("Model (Enter for alpha):", ""),
+        ("(Enter for alpha):", ""),
     )
     person.answers(
         NO_KEY, ("Do these 2? [Y/n]", ""), ("[Y/n]", "n"), ("[Y/n]", "n"), ("Run it? [Y/n]", "n")
     )
     person.answers(("Measure them now? [y/N]", ""))
     text = person.end()
-    assert "it offers alpha, beta" in text
+    assert "it offers:" in text
+    assert " 2  beta" in text
     assert "127.0.0.1:1 cannot be reached" in text
     workers = [item.worker for item in load_settings(fresh.environ()).workers]
     assert sorted(

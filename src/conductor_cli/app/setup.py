@@ -1,14 +1,16 @@
 """Setting up: what there is on this machine, and which steps are proposed.
 
-With a key, a hosted planner is proposed first: it sends questions only to a provider that workers
-send them to anyway, and spares a download of 4.7 GB.
+A planner on this machine is proposed first where it works well: the trained one on a small machine,
+a larger one with a GPU or eight cores, one that a server here has loaded. Where none does and there
+is a key, a hosted one is: it sends questions only to a provider that workers send them to anyway,
+and is quicker than an untrained model on a few cores.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,7 +27,7 @@ from conductor_cli.app.planner_resolution import (
     resolve_planner,
 )
 from conductor_cli.app.worker_selection import discovered_workers, policy_objection
-from conductor_cli.app.workers import UNKNOWN_PRICE, describe_price
+from conductor_cli.app.workers import UNKNOWN_PRICE, describe_price, free_name, model_address
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorError
@@ -54,7 +56,6 @@ FREE_LICENCES: Final = frozenset({"Apache-2.0", "MIT"})
 SMALL_BYTES: Final = 5 << 29  # Of a small planner, of up to 3B
 SMALL_MACHINE_CORES: Final = 8  # Below it and without a GPU, a 7B is slow to read a prompt
 SPARE_BYTES: Final = 1 << 30  # Of memory, left for everything else
-MAX_STEM: Final = 36  # Characters of a name before its number: it has at most 40
 
 LIMITS: Final = {"run": (Decimal("0.50"), 200_000), "day": (Decimal(5), 2_000_000)}
 """What is proposed for a run and a day: US dollars, or tokens where a price is not known.
@@ -142,6 +143,16 @@ def look_at_keys(findings: Findings, settings: Settings) -> Findings:
     first = {key.provider: key for key in reversed(find_keys(settings, open_key_store(settings)))}
     workers = tuple(item.worker for item in discovered_workers(settings))
     return replace(findings, keys=tuple(first.values())[::-1], workers=workers)
+
+
+def without_refused(findings: Findings, settings: Settings) -> Findings:
+    """The same findings without the new workers, which a person did not want.
+
+    Nor does such a model plan, or another one of a provider that no worker of theirs is at.
+    """
+    providers = {item.worker.kind for item in settings.workers if item.enabled}
+    keys = tuple(key for key in findings.keys if key.provider in providers)
+    return replace(findings, workers=(), keys=keys)
 
 
 # Steps
@@ -258,33 +269,15 @@ def new_workers(findings: Findings, settings: Settings) -> list[Worker]:
     """
     names = {item.worker.name for item in settings.workers}
     # The same model of the same provider under another name would only answer twice.
-    models = {_address_of(item.worker) for item in settings.workers}
+    models = {model_address(item.worker) for item in settings.workers}
     allowed = [worker for worker in findings.workers if not policy_objection(settings, worker)]
     workers: list[Worker] = []
     for worker in with_prices(allowed)[0]:
-        if _address_of(worker) not in models:
-            name = _free_name(worker.name, names)
+        if model_address(worker) not in models:
+            name = free_name(worker.name, names)
             names.add(name)
             workers.append(replace(worker, name=name))
     return workers
-
-
-def _address_of(worker: Worker) -> tuple[str, str, str]:
-    """Return what two workers that ask the same model have in common."""
-    base_url = ""
-    if worker.kind == "openai-compatible":
-        base_url = base_url_of(worker)
-    return (worker.kind, model_of(worker), base_url)
-
-
-def _free_name(name: str, names: Collection[str]) -> str:
-    """Return a name that is not among `names`: this one, or this one with a number."""
-    number = 2
-    candidate = name
-    while candidate in names:
-        candidate = f"{name[:MAX_STEM]}-{number}"
-        number += 1
-    return candidate
 
 
 def _known_price(worker: Worker) -> Price | None:
@@ -403,24 +396,57 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> l
                 kind="model", name=stored.name, text=text, command=("model", "use", stored.name)
             )
         ]
-    model = fitting_model(findings, settings)
+    return _propose_new_model(findings, settings)
+
+
+def _propose_new_model(findings: Findings, settings: Settings) -> list[SetupStep]:
+    """Return a planner for a machine that has none, the first of those that the module names."""
+    model = None
+    if findings.llama:
+        model = fitting_model(findings, settings)
     hosted = hosted_planner(findings, settings)
-    if hosted is not None:
-        name = f"{hosted.kind}/{hosted.model}"
-        later = ""
-        if model is not None:
-            later = f"; to plan on this machine later: conductor model pull {model.name}"
-        text = (
-            f"{name}: sends each question to {recipient_of(hosted)}, "
-            f"{_describe_price(hosted)}{later}"
-        )
-        return [SetupStep(kind="model", name=name, text=text, command=("model", "use", name))]
-    if not findings.llama:
-        return propose_running_model(findings, settings)
+    if hosted is not None and (model is None or not _works_well(model, findings)):
+        running = _running_planner(findings, settings)
+        if running is not None and is_local(running):
+            return [_use_running_step(running, _describe_other(hosted))]
+        return [_use_hosted_step(hosted, model)]
     if model is None:
-        return []
+        if findings.llama:
+            return []
+        return propose_running_model(findings, settings)
+    text = _describe_size(model, findings, settings)
+    if hosted is not None:
+        text += _describe_other(hosted)
     step = _pull_step(model, settings)
-    return [replace(step, text=step.text + _describe_size(model, findings, settings))]
+    return [replace(step, text=step.text + text)]
+
+
+def _works_well(model: RegistryModel, findings: Findings) -> bool:
+    """Return whether plans of a model are quick enough here, or were found to be good."""
+    return model.is_packaged or not _is_small_machine(findings)
+
+
+def _use_hosted_step(hosted: Worker, model: RegistryModel | None) -> SetupStep:
+    name = _hosted_name(hosted)
+    later = ""
+    if model is not None:
+        later = f"; to plan on this machine later: conductor model pull {model.name} --use"
+    text = (
+        f"{name}: sends each question to {recipient_of(hosted)}, {_describe_price(hosted)}{later}"
+    )
+    return SetupStep(kind="model", name=name, text=text, command=("model", "use", name))
+
+
+def _describe_other(hosted: Worker) -> str:
+    """Return how to have a hosted planner in place of one on this machine."""
+    return (
+        f"; hosted in its place, with each question sent to {recipient_of(hosted)}: "
+        f"conductor model use {_hosted_name(hosted)}"
+    )
+
+
+def _hosted_name(hosted: Worker) -> str:
+    return f"{hosted.kind}/{hosted.model}"
 
 
 def propose_running_model(findings: Findings, settings: Settings) -> list[SetupStep]:
@@ -428,20 +454,32 @@ def propose_running_model(findings: Findings, settings: Settings) -> list[SetupS
 
     Empty where no worker is one. Models on this machine come before others.
     """
+    planner = _running_planner(findings, settings)
+    if planner is None:
+        return []
+    return [_use_running_step(planner)]
+
+
+def _running_planner(findings: Findings, settings: Settings) -> Worker | None:
     configured = [item.worker for item in settings.workers if item.enabled]
     workers = list[Worker]()
     for worker in (*configured, *new_workers(findings, settings)):
         if worker.kind in PRESETS and not policy_objection(settings, worker):
             workers.append(worker)
-    if not workers:
-        return []
-    planner = max(workers, key=lambda worker: (is_local(worker), parameters_of(model_of(worker))))
+    return max(
+        workers,
+        key=lambda worker: (is_local(worker), parameters_of(model_of(worker))),
+        default=None,
+    )
+
+
+def _use_running_step(planner: Worker, other: str = "") -> SetupStep:
     text = (
         f"{planner.name}: {model_of(planner)} at {base_url_of(planner)}, which also answers as a "
-        "worker"
+        f"worker{other}"
     )
     command = ("model", "use", planner.name)
-    return [SetupStep(kind="model", name=planner.name, text=text, command=command)]
+    return SetupStep(kind="model", name=planner.name, text=text, command=command)
 
 
 def parameters_of(model: str) -> float:
@@ -499,8 +537,7 @@ def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | Non
 
 def _trained_planner(findings: Findings, settings: Settings) -> RegistryModel | None:
     """The planner of this package where it is the best choice: on a small machine that holds it."""
-    is_small_machine = 0 < findings.cores < SMALL_MACHINE_CORES and not findings.gpus
-    if not is_small_machine:
+    if not _is_small_machine(findings):
         return None
     for model in load_registry(settings.environ):
         if model.is_packaged and _fits_in_memory(model, findings):
@@ -508,6 +545,10 @@ def _trained_planner(findings: Findings, settings: Settings) -> RegistryModel | 
             if _fits_on_disk(base, findings):
                 return model
     return None
+
+
+def _is_small_machine(findings: Findings) -> bool:
+    return 0 < findings.cores < SMALL_MACHINE_CORES and not findings.gpus
 
 
 def _has_few_cores(findings: Findings) -> bool:

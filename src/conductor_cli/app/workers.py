@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,11 +35,17 @@ from conductor_cli.core.usage import Price
 from conductor_cli.models.addresses import base_url_of
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import StoredKeys, api_key_of, open_model
-from conductor_cli.models.discovery import ListedModel, list_models, served_context
+from conductor_cli.models.discovery import (
+    ListedModel,
+    list_models,
+    served_context,
+    worker_name,
+)
 from conductor_cli.models.key_hints import with_key_hint
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.prices import load_prices, table_name, with_abilities, with_prices
 from conductor_cli.models.recipients import THIS_MACHINE, costs_nothing
+from conductor_cli.models.worker_options import model_of
 from conductor_cli.system.event_loop import run_async
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
@@ -152,6 +158,36 @@ def list_offered_models(settings: Settings, place: str) -> list[ListedModel]:
     key = api_key_of(worker, settings.environ, open_key_store(settings))
     KNOWN_SECRETS.add(key)
     return run_async(list_models(worker, key, seconds=LIST_SECONDS))
+
+
+MAX_STEM: Final = 36  # Characters of a name before its number: it has at most 40
+
+
+def model_address(worker: Worker) -> tuple[str, str, str]:
+    """Return what two workers that ask the same model have in common."""
+    base_url = ""
+    if worker.kind == "openai-compatible":
+        base_url = base_url_of(worker)
+    return (worker.kind, model_of(worker), base_url)
+
+
+def free_name(name: str, names: Collection[str]) -> str:
+    """Return a name that is not among `names`: this one, or this one with a number."""
+    number = 2
+    candidate = name
+    while candidate in names:
+        candidate = f"{name[:MAX_STEM]}-{number}"
+        number += 1
+    return candidate
+
+
+def name_after_model(settings: Settings, worker: Worker) -> str:
+    """Return a worker's name by its model: that of the same model here, else a free one."""
+    for item in settings.workers:
+        if model_address(item.worker) == model_address(worker):
+            return item.worker.name
+    names = [item.worker.name for item in settings.workers]
+    return free_name(worker_name(worker.model), names)
 
 
 def store_worker(

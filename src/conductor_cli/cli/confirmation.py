@@ -7,6 +7,7 @@ Questions go to standard error, so that standard output holds results only. The 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -14,9 +15,10 @@ from typing import Final
 
 from conductor_cli.cli.output import print_notice, stdout_problem, terminal_width, wrap_lines
 from conductor_cli.cli.signals import handle_signal
-from conductor_cli.core.errors import UsageError
+from conductor_cli.core.errors import UsageError, suggest
 from conductor_cli.views.base import cannot_redraw
 
+MAX_CHOICES: Final = 20  # Names that are shown at once, so that the question stays on the screen
 YES_NO: Final = {"y": True, "yes": True, "n": False, "no": False}
 
 
@@ -52,6 +54,45 @@ def ask_line(question: str) -> str | None:
         print_notice("")
         return None
     return line.strip()
+
+
+def choose_names(names: Sequence[str], more: str) -> list[str]:
+    """Ask which of several names are meant; a bare Enter is the first, the end of input none.
+
+    `more` is the command that lists all of them, where they are too many to be shown.
+    """
+    for number, name in enumerate(names[:MAX_CHOICES], 1):
+        print_notice(f"  {number:>2}  {name}")
+    if len(names) > MAX_CHOICES:
+        print_notice(f"  and {len(names) - MAX_CHOICES} more: {more}")
+    if len(names) == 1:
+        question = f"Model (Enter for {names[0]}):"
+    else:
+        question = f"Models, as numbers or names with commas, or all (Enter for {names[0]}):"
+    while True:
+        answer = ask_line(question)
+        if answer is None:
+            return []
+        try:
+            return _read_names(answer or names[0], names)
+        except UsageError as error:
+            print_notice(f"{error.message}; {error.hint}")
+
+
+def _read_names(answer: str, names: Sequence[str]) -> list[str]:
+    """Return the names that an answer means, each once. Raises `UsageError`."""
+    if answer.lower() == "all" and "all" not in names:
+        return list(names)
+    chosen = list[str]()
+    for word in filter(None, re.split(r"[,\s]+", answer)):
+        if word in names:
+            chosen.append(word)
+        elif word.isdecimal() and 1 <= int(word) <= len(names):
+            chosen.append(names[int(word) - 1])
+        else:
+            hint = suggest(word, names, f"answer with numbers from 1 to {len(names)}, or names")
+            raise UsageError(f"{word!r:.60} is none of them", hint=hint)
+    return list(dict.fromkeys(chosen))
 
 
 def hide_answer(question: str, answer: str) -> None:

@@ -17,7 +17,13 @@ from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.app.rehearsal import DEMO_QUESTION
 from conductor_cli.app.workers import list_offered_models
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.confirmation import ask_line, can_ask, confirm, hide_answer
+from conductor_cli.cli.confirmation import (
+    ask_line,
+    can_ask,
+    choose_names,
+    confirm,
+    hide_answer,
+)
 from conductor_cli.cli.entry import run_command_line
 from conductor_cli.cli.output import print_error, print_json, print_line, print_notice, print_text
 from conductor_cli.core.errors import ConductorError, ModelError, UsageError
@@ -108,6 +114,8 @@ class Interview:
             setup.propose_workers(self.findings, self.settings),
             "none found, so the planner answers too; a key adds one: conductor keys set PROVIDER",
         )
+        if self.asks and not agreed:
+            self.findings = setup.without_refused(self.findings, self.settings)
         # Which limits make sense depends on the prices of the workers, also of those that are only
         # proposed.
         proposed_only = list[Worker]()
@@ -159,7 +167,7 @@ class Interview:
                     "the key is asked for and not shown"
                 )
             elif ":" in name:
-                servers += self._choose_model(name, storage)
+                servers += self._choose_models(name, storage)
             elif self._run(["keys", "set", name, *storage]) == 0:
                 self._run(["keys", "test", name])
                 # A new key may bring a worker, which the next step then proposes.
@@ -195,8 +203,8 @@ class Interview:
         if confirm("Run it?", default=True):
             self._run(["ask", "--demo", DEMO_QUESTION])
 
-    def _choose_model(self, url: str, storage: Sequence[str]) -> list[Worker]:
-        """Return the worker to propose for a server with OpenAI's API, if any.
+    def _choose_models(self, url: str, storage: Sequence[str]) -> list[Worker]:
+        """Return the workers to propose for a server with OpenAI's API.
 
         A key is stored where the server wants one.
         """
@@ -209,21 +217,19 @@ class Interview:
                 return []
             code = self._run(["keys", "set", "openai-compatible", "--base-url", url, *storage])
             if code == 0:
-                return self._choose_model(url, storage)
+                return self._choose_models(url, storage)
             return []
         if not names:
             print_text("  it offers no chat model")
             return []
-        further = " and more" if len(names) > 8 else ""
-        print_text(f"  it offers {', '.join(names[:8])}{further}")
-        model = ask_line(f"Model (Enter for {names[0]}):")
-        if model is None:
-            return []
-        model = model or names[0]
         options = {"base_url": url.rstrip("/")}
-        return [
-            Worker(name=worker_name(model), kind="openai-compatible", model=model, options=options)
-        ]
+        workers = list[Worker]()
+        print_text("  it offers:")
+        for model in choose_names(names, f"conductor workers models {url}"):
+            name = worker_name(model)
+            worker = Worker(name=name, kind="openai-compatible", model=model, options=options)
+            workers.append(worker)
+        return workers
 
     def _offer_calibration(self) -> None:
         """Name the workers without a measured card, and measure them where somebody agrees.

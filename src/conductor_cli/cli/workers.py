@@ -17,6 +17,7 @@ from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.learning import learning_key, read_learned
 from conductor_cli.app.workers import run_worker_tests, workers_to_test
 from conductor_cli.cli import options as opt
+from conductor_cli.cli.confirmation import can_ask, choose_names
 from conductor_cli.cli.output import (
     print_check,
     print_json,
@@ -35,6 +36,7 @@ from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_dura
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price
+from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.recipients import recipient_of
 from conductor_cli.models.worker_options import model_of
 from conductor_cli.system.terminal_tables import Column
@@ -145,10 +147,10 @@ def list_offered_command(
     print_table(
         (Column("MODEL", shrink=20), Column("CONTEXT", right=True, drop=1), "PRICE IN / OUT"), rows
     )
-    options = "--kind"
+    option = "--kind"
     if source.startswith("http"):
-        options = "--kind openai-compatible --base-url"
-    print_notice(f"to add one: conductor workers add NAME {options} {source} --model MODEL")
+        option = "--base-url"
+    print_notice(f"to add some: conductor workers add {option} {source} --model A --model B")
 
 
 @app.command("show")
@@ -253,7 +255,10 @@ def _describe_ratings(ratings: Mapping[str, Mapping[str, Any]]) -> str:
 @app.command("add")
 def add_worker_command(
     context: typer.Context,
-    name: Name,
+    name: Annotated[
+        str | None,
+        opt.argument("NAME", "The worker's name; without it each model gives a worker its name."),
+    ] = None,
     words: Annotated[
         list[str] | None,
         opt.argument(
@@ -269,7 +274,11 @@ def add_worker_command(
         ),
     ] = None,
     model: Annotated[
-        str | None, opt.option("--model -m", "The provider's model name, or a GGUF file.")
+        list[str] | None,
+        opt.option(
+            "--model -m",
+            "The provider's model name, or a GGUF file; without a NAME it may be repeated.",
+        ),
     ] = None,
     base_url: Annotated[
         str | None, opt.option("--base-url", "Address to use instead of the provider's own.", "URL")
@@ -280,7 +289,9 @@ def add_worker_command(
     ] = None,
     more: opt.SetOptions = None,
 ) -> None:
-    """Add a worker, or change one that was added.
+    """Add a worker, or change one that was added; without NAME, one for each model of a server.
+
+    Without NAME and --model, the models of --base-url or --kind are listed to choose from.
 
     --set takes every other setting of a worker, such as about="good at sums", temperature=0.2,
     price=1.25,10, accepts=image,pdf, key_env=NAME or env=A,B; a name that it does not know is
@@ -290,7 +301,6 @@ def add_worker_command(
     assigned = _read_assignments(more)
     options = {
         "kind": kind,
-        "model": model,
         "base_url": base_url,
         "sandbox": sandbox or None,
         "tools": opt.split_names(tools),
@@ -298,19 +308,86 @@ def add_worker_command(
     for key, value in options.items():
         if value is not None:
             opt.add_assignment(assigned, key, value, f"--{key.replace('_', '-')}")
-    address = ""
-    if assigned.get("kind") == "ollama" and "base_url" not in assigned:
-        from conductor_cli.models.discovery import ollama_address  # it speaks HTTP
-
-        address = ollama_address(os.environ)
-        if address:
-            assigned["base_url"] = address
-    _store_worker(settings, name, assigned, words or ())
-    if address:
+    address = _add_address_of_ollama(assigned)
+    models = list(dict.fromkeys(model or ()))
+    if name is None:
+        added = _add_workers_by_model(context, assigned, models)
+    else:
+        if len(models) > 1:
+            hint = "leave the name out: then each model becomes a worker of its name"
+            raise UsageError(f"{name} is one worker; {len(models)} models are named", hint=hint)
+        for single in models:
+            opt.add_assignment(assigned, "model", single, "--model")
+        _store_worker(settings, name, assigned, words or ())
+        added = [name]
+    if address and added:
         print_text(
             f"its address is {address}, from OLLAMA_HOST; to change it: "
-            f"conductor workers add {name} --base-url URL"
+            f"conductor workers add {added[0]} --base-url URL"
         )
+
+
+def _add_address_of_ollama(assigned: dict[str, Any]) -> str:
+    """Set where OLLAMA_HOST says that Ollama is; return that, empty where it says nothing."""
+    if assigned.get("kind") != "ollama" or "base_url" in assigned:
+        return ""
+    from conductor_cli.models.discovery import ollama_address  # it speaks HTTP
+
+    address = ollama_address(os.environ)
+    if address:
+        assigned["base_url"] = address
+    return address
+
+
+def _add_workers_by_model(
+    context: typer.Context, assigned: Mapping[str, Any], models: Sequence[str]
+) -> list[str]:
+    """Add a worker for each model of a server or a provider, and return their names.
+
+    Without `models` a person chooses among those that are listed. Raises `UsageError`.
+    """
+    source = str(assigned.get("base_url") or assigned.get("kind") or "")
+    if not source:
+        hint = (
+            "a worker: conductor workers add NAME --kind KIND; the models of a server: "
+            "conductor workers add --base-url URL"
+        )
+        raise UsageError("neither a name nor a server is given", hint=hint)
+    kind = str(assigned.get("kind") or "openai-compatible")
+    if kind != "llama" and kind not in PRESETS:
+        hint = f"conductor workers add NAME --kind {kind}"
+        raise UsageError(f"a worker of kind {kind!r:.40} has no model to be named after", hint=hint)
+    settings = opt.stored_settings(context)
+    options = {}
+    if "base_url" in assigned:
+        options["base_url"] = assigned["base_url"]
+    names = list[str]()
+    for model in models or _choose_offered_models(settings, source):
+        path_or_name = model
+        if kind == "llama":
+            path_or_name = str(Path(model).expanduser().absolute())
+        worker = Worker(name="new", kind=kind, model=path_or_name, options=options)
+        name = workers.name_after_model(settings, worker)
+        _store_worker(settings, name, {**assigned, "kind": kind, "model": model})
+        settings = opt.stored_settings(context)
+        names.append(name)
+    return names
+
+
+def _choose_offered_models(settings: Settings, source: str) -> list[str]:
+    """Return those models of a server or a provider that a person wants. Raises `UsageError`."""
+    lists_models = f"conductor workers models {source}"
+    if not can_ask():
+        hint = f"--model MODEL, which may be repeated; {lists_models} lists them"
+        raise UsageError("which models to add is not said", hint=hint)
+    offered = [model.name for model in workers.list_offered_models(settings, source)]
+    if not offered:
+        raise UsageError(f"{source} lists no chat model", hint="name one: --model MODEL")
+    print_notice(f"{source} offers:")
+    chosen = choose_names(offered, lists_models)
+    if not chosen:
+        raise UsageError("no model was chosen, so no worker is added")
+    return chosen
 
 
 @app.command("set", context_settings={"ignore_unknown_options": True})  # a value may be negative
