@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,8 +89,12 @@ class LoadedModel:
         self.identity = self._read_identity()
         self._adapter: Any = None
         self.most = options.context
-        self.model, self.context = self._open(cancel)
+        # llama.cpp loads without holding Python up, so what Python has to check is done meanwhile
+        with ThreadPoolExecutor(1, thread_name_prefix="adapter") as beside:
+            checking = beside.submit(self._check_adapter)
+            self.model, self.context = self._open(cancel)
         try:
+            checking.result()
             if options.adapter is not None:
                 self._load_adapter(options.adapter)
         except ModelError:
@@ -139,11 +144,16 @@ class LoadedModel:
             self.lib.llama_adapter_lora_free(self._adapter)
         self.lib.llama_model_free(self.model)
 
-    def _load_adapter(self, path: Path) -> None:
+    def _check_adapter(self) -> None:
+        """Raise `ModelError` of kind `file` where there is an adapter that does not fit."""
+        if self._options.adapter is None:
+            return
         # Slow to import, and few models have an adapter
         from conductor_cli.models.llama.lora import check_adapter
 
-        check_adapter(path, self._header, self._path)
+        check_adapter(self._options.adapter, self._header, self._path)
+
+    def _load_adapter(self, path: Path) -> None:
         clear_log()
         self._adapter = self.lib.llama_adapter_lora_init(self.model, os.fsencode(path)) or None
         if self._adapter is None:
