@@ -101,12 +101,14 @@ def test_a_worker_is_changed_by_adding_it_again(stage: Stage) -> None:
 
 
 def test_several_models_of_a_server_are_added_at_once(stage: Stage) -> None:
-    add = ["workers", "add", "--base-url", stage.url, "--set", "tags=cheap"]
+    address = stage.url.removeprefix("http://").removesuffix("/v1")
+    add = ["workers", "add", "--base-url", address, "--set", "tags=cheap"]
     done = stage.ok(*add, "-m", "org/gamma", "-m", "other/gamma", "-m", "delta")
-    assert [line.split(";")[0] for line in done.out.splitlines()] == [
+    assert done.out.splitlines() == [
         "added gamma",
         "added gamma-2",
         "added delta",
+        "check them with: conductor workers test gamma gamma-2 delta",
     ]
     stored = stage.own_settings["workers"]
     assert {name: table["model"] for name, table in stored.items()} == {
@@ -122,6 +124,13 @@ def test_several_models_of_a_server_are_added_at_once(stage: Stage) -> None:
     stage.fails(2, *add, told=("--model MODEL", "conductor workers models"))
     stage.fails(2, "workers", "add", "--model", "a", told="neither a name nor a server")
     stage.fails(2, "workers", "add", "--kind", "command", told="workers add NAME --kind command")
+
+
+def test_a_worker_of_an_address_alone_is_asked_as_most_servers_are(stage: Stage) -> None:
+    stage.ok("workers", "add", "mine", "--base-url", stage.url, "--model", "gamma")
+    assert stage.own_settings["workers"]["mine"]["kind"] == "openai-compatible"
+    stage.ok("workers", "add", "mine", "--base-url", stage.url, "--set", "parallel=2")
+    assert stage.ok("ask", "-m", "mine", "hi").out == "gamma answers\n"
 
 
 @pytest.mark.parametrize("columns", [40, 80])

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
 
 import typer
 
@@ -29,6 +28,7 @@ from conductor_cli.cli.output import print_error, print_json, print_line, print_
 from conductor_cli.core.errors import ConductorError, ModelError, UsageError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.pool import Worker
+from conductor_cli.models.addresses import with_api_path
 from conductor_cli.models.discovery import key_state_of, worker_name
 from conductor_cli.state.opening import open_state
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
@@ -208,7 +208,7 @@ class Interview:
 
         A key is stored where the server wants one.
         """
-        url = _with_api_path(url)
+        url = with_api_path(url)
         try:
             names = [model.name for model in list_offered_models(self.settings, url)]
         except ConductorError as error:
@@ -303,14 +303,6 @@ class Interview:
             raise KeyboardInterrupt
         self.settings = opt.stored_settings(self._context)
         return code
-
-
-def _with_api_path(address: str) -> str:
-    """Return the base URL of a server: `HOST:PORT` or a URL without a path gets `/v1`."""
-    url = address if "://" in address else f"http://{address}"
-    if urlsplit(url).path.strip("/"):
-        return url
-    return f"{url.rstrip('/')}/v1"
 
 
 def _looks_like_key(text: str) -> bool:

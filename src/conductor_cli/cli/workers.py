@@ -36,6 +36,7 @@ from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_dura
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price
+from conductor_cli.models.addresses import with_api_path
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.recipients import recipient_of
 from conductor_cli.models.worker_options import model_of
@@ -66,6 +67,9 @@ WORKER_COLUMNS: Final = (
     Column("PRICE IN / OUT", drop=3),
     Column("KEY", drop=2),
 )
+
+OPENAI_COMPATIBLE: Final = "openai-compatible"
+"""The kind of a worker of which nothing but an address is said: most servers speak that."""
 
 app = typer.Typer(help="List, add and test the models that answer.", no_args_is_help=True)
 
@@ -318,7 +322,10 @@ def add_worker_command(
             raise UsageError(f"{name} is one worker; {len(models)} models are named", hint=hint)
         for single in models:
             opt.add_assignment(assigned, "model", single, "--model")
-        _store_worker(settings, name, assigned, words or ())
+        if base_url and name not in own_section(settings.paths, "workers"):
+            assigned.setdefault("kind", OPENAI_COMPATIBLE)
+        change = _store_worker(settings, name, assigned, words or ())
+        print_text(f"{change}; check it with: conductor workers test {name}")
         added = [name]
     if address and added:
         print_text(
@@ -346,6 +353,9 @@ def _add_workers_by_model(
 
     Without `models` a person chooses among those that are listed. Raises `UsageError`.
     """
+    assigned = dict(assigned)
+    if assigned.get("base_url"):
+        assigned["base_url"] = with_api_path(str(assigned["base_url"]))
     source = str(assigned.get("base_url") or assigned.get("kind") or "")
     if not source:
         hint = (
@@ -353,7 +363,7 @@ def _add_workers_by_model(
             "conductor workers add --base-url URL"
         )
         raise UsageError("neither a name nor a server is given", hint=hint)
-    kind = str(assigned.get("kind") or "openai-compatible")
+    kind = str(assigned.get("kind") or OPENAI_COMPATIBLE)
     if kind != "llama" and kind not in PRESETS:
         hint = f"conductor workers add NAME --kind {kind}"
         raise UsageError(f"a worker of kind {kind!r:.40} has no model to be named after", hint=hint)
@@ -368,9 +378,10 @@ def _add_workers_by_model(
             path_or_name = str(Path(model).expanduser().absolute())
         worker = Worker(name="new", kind=kind, model=path_or_name, options=options)
         name = workers.name_after_model(settings, worker)
-        _store_worker(settings, name, {**assigned, "kind": kind, "model": model})
+        print_text(_store_worker(settings, name, {**assigned, "kind": kind, "model": model}))
         settings = opt.stored_settings(context)
         names.append(name)
+    print_text(f"check them with: conductor workers test {shlex.join(names)}")
     return names
 
 
@@ -408,13 +419,14 @@ def set_worker_command(
     if name not in names:
         hint = suggest(name, names, f"to add it: conductor workers add {name} --kind KIND")
         raise UsageError(f"no worker is named {name!r}", hint=hint)
-    _store_worker(settings, name, _read_assignments(assignments, "workers set"))
+    change = _store_worker(settings, name, _read_assignments(assignments, "workers set"))
+    print_text(f"{change}; check it with: conductor workers test {name}")
 
 
 def _store_worker(
-    settings: Settings, name: str, assigned: dict[str, Any], words: Sequence[str] = ()
-) -> None:
-    """Add a worker, or change one, and print what has changed. Raises `UsageError`."""
+    settings: Settings, name: str, assigned: Mapping[str, Any], words: Sequence[str] = ()
+) -> str:
+    """Add a worker, or change one, and return what has changed. Raises `UsageError`."""
     unset = [key for key, value in assigned.items() if value is None]
     try:
         changed = workers.store_worker(settings, name, assigned, unset, words=words)
@@ -427,7 +439,7 @@ def _store_worker(
     context_tokens = own_section(settings.paths, "workers").get(name, {}).get("context")
     if context_tokens is not None and "context" not in assigned:
         change += f", whose context is {context_tokens:,} tokens"
-    print_text(f"{change}; check it with: conductor workers test {name}")
+    return change
 
 
 def _read_assignments(texts: Sequence[str] | None, option: str = "--set") -> dict[str, Any]:

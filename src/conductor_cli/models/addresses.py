@@ -113,3 +113,11 @@ def with_scheme(text: str) -> str:
     # Servers in one's own network seldom have a certificate.
     scheme = "http" if match["number"] else "https"
     return f"{scheme}://{text}"
+
+
+def with_api_path(address: str) -> str:
+    """Return the base URL for `HOST:PORT` or a URL without a path: that ends with /v1."""
+    url = address if "://" in address else f"http://{address}"
+    if urlsplit(url).path.strip("/"):
+        return url
+    return f"{url.rstrip('/')}/v1"
