@@ -239,6 +239,24 @@ def test_a_setting_is_shown_with_where_it_comes_from(stage: Stage) -> None:
     assert shown["limits.review"] == {"value": 0, "from": "default"}
 
 
+def test_a_section_of_the_settings_is_shown_alone(stage: Stage) -> None:
+    done = stage.ok("config", "show", "web")
+    names = [line.split()[0] for line in done.out.splitlines()]
+    assert names[0] == "SETTING"
+    assert "web.search" in names
+    assert all(name.startswith("web.") for name in names[1:])
+    assert stage.ok("config", "show", "web", "--json").json.keys() == set(names[1:])
+    stage.fails(2, "config", "set", "web", "brave", told="its settings: web.search")
+    stage.fails(2, "config", "show", "we", told="unknown setting")
+
+
+def test_a_search_without_a_key_is_told_where_it_is_set(stage: Stage) -> None:
+    done = stage.ok("config", "set", "web.search", "brave")
+    assert "conductor keys set brave, or set BRAVE_API_KEY" in done.err
+    assert stage.ok("config", "set", "web.search", "").err == ""
+    assert stage.ok("config", "set", "web.search", "http://127.0.0.1:9").err == ""
+
+
 def test_an_earlier_name_of_a_setting_works_on_in_config(stage: Stage) -> None:
     """It is said on stderr, so that scripts that read the value read the same."""
     renamed = "limits.recursion is called limits.review now; the earlier name works on"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.app.attach import Attacher
+from conductor_cli.app.github import repository_of
 from conductor_cli.config.settings import load_settings
 from conductor_cli.core.errors import UsageError
 from conductor_cli.state.opening import open_state
@@ -204,6 +205,46 @@ def test_a_pull_request_is_attached_with_its_comments_and_changes(
     assert "logo.png" in done.err
     # The token in the variable is for github.com, and goes to no other address.
     assert all("authorization" not in seen.headers for seen in github.requests)
+
+
+def test_a_number_is_of_the_repository_that_one_works_in(
+    asking: Stage, github: Loopback, tmp_path: Path
+) -> None:
+    asking.costs_nothing(2, "ask", "Hi", "-f", "pr:7", cwd=tmp_path, told="pr:OWNER/REPO#7")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    asking.costs_nothing(2, "ask", "Hi", "-f", "pr:7", cwd=tmp_path, told="no remote upstream or")
+    remote = ["git", "remote", "add", "origin", f"{github.url}/o/r.git"]
+    subprocess.run(remote, cwd=tmp_path, check=True)
+    done = asking.ok("ask", "Review it", "-f", "pr:#7", cwd=tmp_path)
+    assert "pr:7 is o/r#7, by the remote origin" in done.err
+    assert "# Fix the cache" in last_prompt(asking)
+    other = ["git", "remote", "add", "upstream", "git@github.com:o/r.git"]
+    subprocess.run(other, cwd=tmp_path, check=True)
+    asking.costs_nothing(2, "ask", "Hi", "-f", "pr:7", cwd=tmp_path, told="is at another place")
+
+
+def test_the_address_of_a_pull_request_may_be_given(asking: Stage, github: Loopback) -> None:
+    asking.ok("ask", "Review it", "-f", f"pr:{github.url}/o/r/pull/7/files")
+    assert "# Fix the cache" in last_prompt(asking)
+    elsewhere = "pr:https://example.com/o/r/pull/7"
+    asking.costs_nothing(2, "ask", "Hi", "-f", elsewhere, told="is not pr:OWNER/REPO#N")
+
+
+@pytest.mark.parametrize(
+    ("remote", "repository"),
+    [
+        ("https://github.com/o/r.git", "o/r"),
+        ("https://me:secret@github.com/o/r", "o/r"),
+        ("git@github.com:o/r.git", "o/r"),
+        ("ssh://git@github.com:22/o/r.name", "o/r.name"),
+        ("https://github.com.evil.example/o/r", ""),
+        ("https://gitlab.com/o/r", ""),
+        ("/srv/git/o/r.git", ""),
+        ("https://github.com/o", ""),
+    ],
+)
+def test_a_remote_is_of_github_or_not(remote: str, repository: str) -> None:
+    assert repository_of(remote, "https://api.github.com") == repository
 
 
 def test_a_key_that_is_stored_for_the_address_is_sent_to_it(

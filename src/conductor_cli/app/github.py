@@ -10,6 +10,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import ModelError, UsageError
 from conductor_cli.core.formatting import format_count, format_names
@@ -71,11 +72,48 @@ async def read_pull_request(url: str, key: str | None, reference: str, *, limit:
     return texts, notices
 
 
+def repository_of(remote: str, api_url: str) -> str:
+    """Return OWNER/REPO of the address of a Git remote; empty where another server has it."""
+    match = _REMOTE.fullmatch(remote)
+    if match is None or match["host"].lower() != _host_of(api_url):
+        return ""
+    return match["repository"]
+
+
+def reference_of_page(address: str, api_url: str) -> str:
+    """Return OWNER/REPO#N of a pull request or an issue that a browser shows at this address.
+
+    Empty for another text, and where another server has it.
+    """
+    match = _PAGE.match(address)
+    if match is None or match["host"].lower() != _host_of(api_url):
+        return ""
+    return f"{match['repository']}#{match['number']}"
+
+
+def _host_of(api_url: str) -> str:
+    """Return the host of the repositories; that of GitHub's own API has a name of its own."""
+    return (urlsplit(api_url).hostname or "").removeprefix("api.")
+
+
+_REMOTE: Final = re.compile(
+    r"(?:https?://(?:[^/@\s]+@)?|ssh://(?:[\w.-]+@)?|[\w.-]+@)(?P<host>[A-Za-z0-9.-]+)(?::\d+)?[:/]"
+    r"(?P<repository>[A-Za-z0-9-]{1,100}/[A-Za-z0-9._-]{1,96}?)(?:\.git)?/?"
+)
+"""Addresses such as https://github.com/o/r.git and git@github.com:o/r."""
+
+_PAGE: Final = re.compile(
+    r"https?://(?P<host>[A-Za-z0-9.-]+)(?::\d+)?/(?P<repository>[^/\s]+/[^/\s]+)"
+    r"/(?:pull|issues)/(?P<number>\d+)(?:[/?#]|$)"
+)
+
+
 def _parts_of(reference: str, word: str) -> tuple[str, str]:
     match = _REFERENCE.fullmatch(reference)
     if match is None or match[2] in {".", ".."}:
         message = f"{word}:{one_line(reference)[:120]} is not {word}:OWNER/REPO#N"
-        raise UsageError(message, hint=f"for example: -f {word}:python/cpython#1")
+        hint = f"for example: -f {word}:python/cpython#1, or {word}:1 in a clone of it"
+        raise UsageError(message, hint=hint)
     return f"/repos/{match[1]}/{match[2]}", match[3]
 
 
@@ -134,7 +172,10 @@ def _explained(server: str, path: str, error: ModelError) -> UsageError:
             message = f"{server} takes no more requests for now (429)"
         case _:
             message = error.message
-            hint = "conductor config show web.github_url"
+            hint = (
+                "check the network; another server than GitHub's: conductor config set "
+                "web.github_url URL"
+            )
     return UsageError(message, hint=hint)
 
 

@@ -22,7 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.app.github import read_issue, read_pull_request
+from conductor_cli.app.github import (
+    read_issue,
+    read_pull_request,
+    reference_of_page,
+    repository_of,
+)
 from conductor_cli.app.keys import service_key
 from conductor_cli.app.web_tools import web_rules
 from conductor_cli.config.settings import Settings
@@ -122,12 +127,41 @@ def _github_source(
         settings = context.settings
         url = str(settings["web.github_url"])
         key = service_key(settings, "github", url)
+        if reference.removeprefix("#").isdecimal():
+            reference = await _complete_reference(word, reference.removeprefix("#"), url, context)
+        reference = reference_of_page(reference, url) or reference
         texts, notices = await read(url, key, reference, limit=context.limit)
         for notice in notices:
             context.tell(notice)
         return texts
 
     return Source(form=f"{word}:OWNER/REPO#N", read=read_reference)
+
+
+_REMOTES: Final = ("upstream", "origin")  # The first of these that is there: a fork has both
+
+
+async def _complete_reference(word: str, number: str, url: str, context: SourceContext) -> str:
+    """Return `OWNER/REPO#N` for a number alone: the repository is that of the working directory.
+
+    It is told, since it follows from settings that a clone has. Raises `UsageError`.
+    """
+    hint = f"name the repository: -f {word}:OWNER/REPO#{number}"
+    for remote in _REMOTES:
+        try:
+            address = await _git("config", "--get", f"remote.{remote}.url")
+        except UsageError as error:
+            if error.hint:  # no Git, or no repository
+                raise UsageError(f"{word}:{number}: {error.message}", hint=hint) from None
+            continue
+        repository = repository_of(address.decode("utf-8", "replace").strip(), url)
+        if not repository:
+            message = f"{word}:{number}: the remote {remote} is at another place than {url}"
+            raise UsageError(message, hint=hint)
+        context.tell(f"{word}:{number} is {repository}#{number}, by the remote {remote}")
+        return f"{repository}#{number}"
+    message = f"{word}:{number}: this repository has no remote {' or '.join(_REMOTES)}"
+    raise UsageError(message, hint=hint)
 
 
 # Changes in the working tree

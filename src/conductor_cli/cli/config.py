@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -20,7 +21,7 @@ from conductor_cli.config.settings import (
     settings_json,
 )
 from conductor_cli.config.tables import find_pool
-from conductor_cli.core.errors import ConfigError, UsageError
+from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
 from conductor_cli.system.terminal_tables import Column
 
 app = typer.Typer(help="Settings: where they come from and what they are.", no_args_is_help=True)
@@ -33,7 +34,8 @@ POOLS: Final = "pools."  # What stands before the name of a pool
 def show_settings_command(
     context: typer.Context,
     name: Annotated[
-        str | None, opt.argument("SECTION.KEY", "Only the value of this setting.")
+        str | None,
+        opt.argument("SECTION.KEY", "Only the value of this setting; SECTION: those of a section."),
     ] = None,
     json: opt.Json = False,
 ) -> None:
@@ -46,19 +48,16 @@ def show_settings_command(
         else:
             print_line(format_value(pool.workers))
         return
+    section = [setting for setting in settings.values if setting.startswith(f"{name}.")]
+    if section:
+        _show_settings(settings, section, json=json)
+        return
     if name is not None:
         _show_setting(settings, name, json=json)
         return
+    _show_settings(settings, list(settings.values), json=json)
     if json:
-        print_json(settings_json(settings))
         return
-    rows = [
-        [name, format_value(value), settings.origins[name]]
-        for name, value in settings.values.items()
-    ]
-    print_table(
-        (Column("SETTING"), Column("VALUE", shrink=12), Column("FROM", shrink=12, drop=1)), rows
-    )
     print_line()
     print_line(f"yours:        {context.obj.config or settings.paths.user_file}")
     print_line(f"conductor's:  {settings.paths.own_file}")
@@ -66,6 +65,20 @@ def show_settings_command(
         print_line(f"project's:    {file}")
     for notice in settings.notices:
         print_notice(notice)
+
+
+def _show_settings(settings: Settings, names: Sequence[str], *, json: bool) -> None:
+    """Print settings with their values, and where these come from."""
+    if json:
+        values = settings_json(settings)
+        if len(names) < len(settings.values):
+            values = {name: values[name] for name in names}
+        print_json(values)
+        return
+    rows = [[name, format_value(settings[name]), settings.origins[name]] for name in names]
+    print_table(
+        (Column("SETTING"), Column("VALUE", shrink=12), Column("FROM", shrink=12, drop=1)), rows
+    )
 
 
 def _show_setting(settings: Settings, name: str, *, json: bool) -> None:
@@ -121,6 +134,8 @@ def set_setting_command(
     # Read back, since the user's file or a variable may override what was just written.
     after = opt.stored_settings(context)
     print_done(f"{name} = {format_value(after[name])}")
+    if new and name == "web.search":
+        _tell_missing_key(after)
     if new is not None and name.startswith("policy."):
         # No other setting needs the workers
         from conductor_cli.app.worker_selection import unmatched_selectors
@@ -131,6 +146,16 @@ def set_setting_command(
         print_notice(
             f"{after.origins[name]} sets this value and takes precedence over {paths.own_file}"
         )
+
+
+def _tell_missing_key(settings: Settings) -> None:
+    """Say that the provider of web search has no key: no run begins without one."""
+    from conductor_cli.app.web_tools import search_provider  # no other setting needs it
+
+    try:
+        search_provider(settings)
+    except KeyMissing as error:
+        print_notice(f"{error.message}, so no question can be asked yet: {error.hint}")
 
 
 def _set_pool(settings: Settings, name: str, value: str) -> None:

@@ -591,5 +591,8 @@ def find_setting(name: str) -> Setting:
         )
     if name not in SETTINGS_BY_NAME:
         hint = suggest(name, SETTINGS_BY_NAME, "conductor config show lists them all")
+        section = [known for known in SETTINGS_BY_NAME if known.startswith(f"{name}.")]
+        if section:
+            hint = f"its settings: {', '.join(section)}"
         raise UsageError(f"unknown setting {name!r}", hint=hint)
     return SETTINGS_BY_NAME[name]

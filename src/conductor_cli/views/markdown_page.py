@@ -65,7 +65,7 @@ def conversation_markdown(turns: Sequence[PastTurn], run: str) -> str:
             f"## Question {number}",
             fenced(turn.question),
             f"## Answer {number}",
-            harmless_markdown(turn.answer),
+            harmless_markdown(turn.answer) or "(none)",
         ]
     return "\n\n".join(parts) + "\n"
 
