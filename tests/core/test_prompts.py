@@ -32,6 +32,7 @@ from conductor_cli.core.prompts import (
     CONDUCTOR_CHARS,
     MAX_RANKED,
     MAX_SKILLS,
+    TYPICAL_QUESTIONS,
     copies_example,
     listed_workers,
     plan_format_context,
@@ -453,16 +454,43 @@ def test_only_mini_has_choices() -> None:
         )
 
 
-def test_mini_has_a_baseline_that_asks_nothing_for_a_planner_that_was_not_trained() -> None:
-    equal = Pool(workers=(worker("ann", math=0.9, code=0.3), worker("bob", math=0.4, code=0.7)))
-    asking = request(pool=equal, mode="mini", constrained=True)
-    assert asking.baseline[0] == asking.messages[0]
-    assert asking.baseline[1].content == "Question:\n-"
-    assert request(pool=equal, mode="mini", profile=BRIEF_PROFILE).baseline == ()
-    assert request(pool=equal, mode="auto").baseline == ()
+def equal_pool() -> Pool:
+    """A pool in which no worker is the best at everything."""
+    return Pool(workers=(worker("ann", math=0.9, code=0.3), worker("bob", math=0.4, code=0.7)))
+
+
+def test_the_habit_of_an_untrained_planner_is_what_it_chooses_for_a_question_that_asks_nothing() -> (
+    None
+):
+    asking = request(pool=equal_pool(), mode="mini", constrained=True)
+    assert asking.habit is not None
+    assert asking.habit.words == asking.choices
+    (system, question) = asking.habit.prompts[0]
+    assert system == asking.messages[0]
+    assert question.content == "Question:\n-"
+    assert request(pool=equal_pool(), mode="mini", profile=BRIEF_PROFILE).habit is None
+    assert request(pool=equal_pool(), mode="auto").habit is None
     # Where one card is the best, or there are no figures, the first label is a fair choice.
     for workers in ((worker("ann", math=0.9), worker("bob", math=0.4)), (worker("a"), worker("b"))):
-        assert request(pool=Pool(workers=workers), mode="mini").baseline == ()
+        assert request(pool=Pool(workers=workers), mode="mini").habit is None
+
+
+def test_the_habit_of_a_trained_planner_is_the_skills_that_it_names_for_usual_questions() -> None:
+    asking = request(pool=equal_pool(), profile=BRIEF_PROFILE, constrained=True)
+    habit = asking.habit
+    assert habit is not None
+    assert habit.words == (" math", " code")
+    assert habit.bar == "|"
+    assert habit.reply == "Answer the question. | - |"
+    assert len(habit.prompts) == len(set(TYPICAL_QUESTIONS)) == 24
+    for question, prompt in zip(TYPICAL_QUESTIONS, habit.prompts, strict=True):
+        assert prompt[0] == asking.messages[0]
+        assert prompt[1].content == f"At most 5 steps.\n\nQuestion:\n{question}"
+    # Nothing is chosen where the table has one row, or none.
+    for workers in ((worker("ann", math=0.9), worker("bob", math=0.4)), (worker("a"), worker("b"))):
+        pool = Pool(workers=workers)
+        assert request(pool=pool, profile=BRIEF_PROFILE, constrained=True).habit is None
+    assert request(pool=equal_pool(), profile=BRIEF_PROFILE, constrained=False).habit is None
 
 
 LINES = st.text(st.sampled_from("ab \n<:|Question"), min_size=1, max_size=60)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -20,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.chat import Chunk, Habit, Message, Request
 from conductor_cli.core.errors import ModelError, PlanError
 from conductor_cli.core.plan import Plan, PlanRules, check_plan
 from conductor_cli.core.plan_formats import PlanFormatContext
@@ -117,7 +119,8 @@ def test_a_habit_of_the_model_is_divided_out_of_the_shares(partial: Path, reads:
         plain = logits_of("Who?")
         habit = logits_of("N/A")
         wanted = softmax([own - usual for own, usual in zip(plain, habit, strict=True)])
-        calibrated = replace(choose(*ABC), baseline=asks("N/A"))
+        habit_of = Habit(prompts=(asks("N/A"),), words=ABC)
+        calibrated = replace(choose(*ABC), habit=habit_of)
         (last,) = engine.generate(calibrated, CancelToken())
         assert last.choice_shares is not None
         assert list(last.choice_shares.values()) == pytest.approx(wanted, rel=1e-3)
@@ -130,6 +133,52 @@ def test_a_habit_of_the_model_is_divided_out_of_the_shares(partial: Path, reads:
         # What says nothing gets even shares, though the model prefers B.
         (even,) = engine.generate(replace(calibrated, messages=asks("N/A")), CancelToken())
         assert even.choice_shares == pytest.approx(dict.fromkeys(ABC, 1 / 3), rel=1e-3)
+
+
+ROWS = """root ::= line ("\\n" line)?
+line ::= [f-z]{1,3} "|" ("a" | "b") "."
+"""
+
+
+def in_rows(question: str, habit: Habit | None) -> Request:
+    """A request for one or two lines that name a word after a bar."""
+    return replace(ask(question, grammar=ROWS, max_tokens=24), habit=habit)
+
+
+def words_of(chunks: Iterable[Chunk]) -> list[str]:
+    """The words that the lines of a reply name."""
+    written = "".join(chunk.text for chunk in chunks)
+    return [line.partition("|")[2].rstrip(".") for line in written.splitlines()]
+
+
+def test_a_habit_is_divided_out_of_the_words_in_every_line(
+    models: Path, tmp_path: Path, reads: list[int]
+) -> None:
+    path = make(models / "rows.gguf", extra=Extra(bias={"a": 4.0, "\n": 9.0}))
+    usual = Habit(prompts=(asks("Who?"), asks("What?")), words=("a", "b"), bar="|", reply="m|")
+    options = LlamaOptions(cache=tmp_path)
+    questions = ("Who?", "What?", "Where?", "When?", "Why?", "How?")
+
+    def written(engine: LlamaEngine, habit: Habit | None) -> list[str]:
+        words = []
+        for question in questions:
+            words += words_of(engine.generate(in_rows(question, habit), CancelToken()))
+        return words
+
+    with closing(LlamaEngine(path, options, CancelToken())) as engine:
+        plain = written(engine, None)
+        assert plain == 2 * len(questions) * ["a"]
+        divided = written(engine, usual)
+        assert Counter(divided)["b"] >= 2
+        # A training sees the model as it is.
+        sampled = engine.sample(in_rows("Where?", usual), CancelToken())
+        assert words_of([Chunk(text=sampled.text)]) == ["a", "a"]
+    # Another process has the habit from the disk: it reads its own prompt alone.
+    with closing(LlamaEngine(path, options, CancelToken())) as engine:
+        reads.clear()
+        list(engine.generate(in_rows("Who?", usual), CancelToken()))
+        assert sum(tokens > 1 for tokens in reads) == 1
+        assert written(engine, usual) == divided
 
 
 def asks(question: str) -> tuple[Message, ...]:

@@ -144,6 +144,22 @@ ToolChoice = Literal["auto", "none", "required"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Habit:
+    """Prompts that show which of some words a model prefers whatever it is asked.
+
+    A local model divides its shares of the `words` by the mean of those that it gives them in the
+    `prompts`, which are its own prompt with other questions (Zhou et al. 2023, arXiv 2309.17249).
+    Without a `bar` the words are whole replies. With it, one of them follows wherever the last line
+    of the reply has as many bars as `reply` has, which begins the replies to the prompts.
+    """
+
+    prompts: tuple[tuple[Message, ...], ...]
+    words: tuple[str, ...]
+    bar: str = ""
+    reply: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One call to one model."""
 
@@ -166,10 +182,7 @@ class Request:
     """
     # How tokens are drawn besides, under OpenAI's names: `top_p`, `frequency_penalty`, …
     sampling: Mapping[str, Any] = field(default_factory=dict)
-    baseline: tuple[Message, ...] = ()
-    """The same messages with a question that says nothing: a local model divides the shares of the
-    choices by those that it gives them here.
-    """
+    habit: Habit | None = None
     # A JSON Schema of the reply, for servers that enforce one
     schema: Mapping[str, Any] | None = None
     # The beginning of the reply, which is not repeated; who cannot continue a reply ignores it

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from conductor_cli.core.chat import Attachment, MediaKind, Message, Request
+from conductor_cli.core.chat import Attachment, Habit, MediaKind, Message, Request
 from conductor_cli.core.events import Mode
 from conductor_cli.core.media import describe_media
 from conductor_cli.core.outline import as_outline, has_directory
@@ -281,6 +281,34 @@ NO_QUESTION: Final = "-"
 2102.09690).
 """
 
+TYPICAL_QUESTIONS: Final = (
+    "Write a function that merges two sorted lists.",
+    "My loop never ends. Why?",
+    "Review the code of this pull request.",
+    "Write unit tests for the parser.",
+    "Write an SQL query for all customers without an order.",
+    "Which command lists the open ports?",
+    "I need a regular expression for dates like 2026-01-31.",
+    "How do I undo my last commit?",
+    "Our pods restart all the time.",
+    "Set up a reverse proxy with TLS.",
+    "How do I centre a box on a web page?",
+    "Is this login form safe against injection?",
+    "Should we split the monolith into services?",
+    "Which trend do these sales figures show?",
+    "What is 15 % of 2,480?",
+    "Why is the sky blue?",
+    "Who painted The Night Watch?",
+    "May an employer read private e-mails?",
+    "Write a short apology to a customer.",
+    "Write the manual of a small library.",
+    "Translate this sentence into French.",
+    "Summarise the minutes of the meeting.",
+    "Plan a release for the end of March.",
+    "Hello, what can you do?",
+)
+"""A question for each usual kind of work. What a planner prefers over all of them is its habit."""
+
 _RULES = f"""\
 You conduct a team of language models. You never answer the question; you write the plan by which \
 the team answers it.
@@ -372,9 +400,9 @@ def planner_request(  # noqa: PLR0913 - all parts of a prompt
         rules=rules,
     )
     prompt = template.prompt()
-    baseline: list[Message] = []
-    if context.single and profile.untrained and _are_close(pool):
-        baseline = replace(template, question=Question(text=NO_QUESTION)).prompt().messages
+    choices: tuple[str, ...] = ()
+    if context.single:
+        choices = _single_choices(plan_format, context)
     return Request(
         messages=tuple(prompt.messages),
         max_tokens=profile.sampling.max_tokens,
@@ -383,9 +411,34 @@ def planner_request(  # noqa: PLR0913 - all parts of a prompt
         schema=plan_format.schema(context),
         prefill=prompt.prefill,
         cuts=prompt.cuts,
-        choices=_single_choices(plan_format, context) if context.single else (),
-        baseline=tuple(baseline),
+        choices=choices,
+        habit=_habit(template, choices),
     )
+
+
+def _habit(template: _Template, choices: tuple[str, ...]) -> Habit | None:
+    """Return what shows the planner's habit in choosing, where dividing by it was found to help."""
+    context = template.context
+    if choices:
+        if not template.profile.untrained or not _are_close(template.pool):
+            return None
+        return Habit(prompts=(_prompt_that_asks(NO_QUESTION, template),), words=choices)
+    if len(context.skills) < 2 or not context.constrained:
+        return None
+    bar = context.bar.rstrip()
+    blank = context.bar[len(bar) :]
+    return Habit(
+        prompts=tuple(_prompt_that_asks(question, template) for question in TYPICAL_QUESTIONS),
+        words=tuple(blank + skill for skill in context.skills),
+        bar=bar.strip(),
+        reply=f"{ANSWER_DIRECTLY}{context.bar}-{bar}",
+    )
+
+
+def _prompt_that_asks(question: str, template: _Template) -> tuple[Message, ...]:
+    """Return the first request of a planner with another question."""
+    fresh = replace(template, question=Question(text=question), standing=(), follow_up=(), rules=())
+    return tuple(fresh.prompt().messages)
 
 
 def _temperature(profile: Profile, fault: str) -> float:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from array import array
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from conductor_cli.core.chat import Chunk, Finish, PromptProgress, Request, Tool
+from conductor_cli.core.chat import Chunk, Finish, Habit, PromptProgress, Request, Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.llama.bindings import CancelToken, last_error
@@ -35,6 +36,7 @@ from conductor_cli.models.llama.sampling import (
     Sampler,
     ScoringSampler,
     SearchingSampler,
+    WordHabit,
     choose_index,
     softmax,
 )
@@ -46,7 +48,8 @@ MIN_GRAMMAR_REPLY: Final = 256
 
 # How many prompts' searches are kept: the next rank is asked for after other runs' prompts
 MAX_SEARCHES: Final = 64
-MAX_BASELINES: Final = 64  # How many pools' logits for a question that says nothing are kept
+MAX_HABITS: Final = 64  # How many pools' habits are kept
+LEAST_SHARE: Final = 1e-9  # Of a word by habit: to divide by less says nothing
 REFUSAL: Final = "?"  # What is written instead of a reply of too little probability
 
 
@@ -62,16 +65,16 @@ class LlamaEngine:
         self._options = options
         self._loaded = LoadedModel(path, options, cancel)
         self._lib = self._loaded.lib
-        prefixes: PrefixCache | None = None
+        self._prefixes: PrefixCache | None = None
         if options.cache is not None:
-            prefixes = PrefixCache(options.cache / "prefixes", self._loaded.identity)
-        self.kv_cache = KVCache(self._lib, self._loaded.context, cancel, prefixes)
+            self._prefixes = PrefixCache(options.cache / "prefixes", self._loaded.identity)
+        self.kv_cache = KVCache(self._lib, self._loaded.context, cancel, self._prefixes)
         self.vocabulary = Vocabulary(self._lib, self._loaded.model)
         self._template = self._read_template()
         # The one used last at the end
         self._searches: dict[tuple[int | str | None, ...], ReplySearch] = {}
-        # By the tokens of a prompt that asks nothing and those of the choices, likewise
-        self._baselines: dict[tuple[int, ...], list[float]] = {}
+        # The shares of the first tokens of their words, likewise
+        self._habits: dict[tuple[str, ...], Mapping[int, float]] = {}
 
     def _read_template(self) -> ChatTemplate:
         pointer = self.vocabulary.pointer
@@ -102,21 +105,20 @@ class LlamaEngine:
         self.kv_cache.set_cancel_token(cancel)
         prompt = self.tokenize(request)
         self._make_room(len(prompt.tokens), request)
+        cached = len(prompt.tokens)
+        if request.habit is not None:
+            cached = yield from self._learn_habit(request, request.habit, cached)
         search: ReplySearch | None = None
         if request.rank:
             search = self._search_up_to(request, prompt)
         with closing(self._new_sampler(request, search, request.rank)) as sampler:
             first = self._first_tokens(request.choices)
-            cached = len(prompt.tokens)
-            habit: list[float] = []
-            if first and request.baseline:
-                cached, habit = self._read_baseline(request, first, cached)
             cached = min(cached, self.kv_cache.reuse(prompt))
             for progress in self._read_prompt(prompt):
                 yield Chunk(progress=progress)
             self._check_weights()
             if first:
-                chunks = iter([self._choose(request, first, habit)])
+                chunks = iter([self._choose(request, first)])
             else:  # no choices, or two of them begin with the same token
                 chunks = self._write_reply(request, prompt, sampler)
             for chunk in chunks:
@@ -137,9 +139,11 @@ class LlamaEngine:
     def sample(self, request: Request, cancel: CancelToken) -> SampledReply:
         """Return a whole reply, with the probability of each of its tokens, for a training.
 
-        Raises `ModelError`, or `Cancelled` soon after `cancel` is set.
+        The model's habit stays in it, since a training is to change that. Raises `ModelError`, or
+        `Cancelled` soon after `cancel` is set.
         """
         self.kv_cache.set_cancel_token(cancel)
+        request = replace(request, habit=None)
         prompt = self.tokenize(request)
         self._make_room(len(prompt.tokens), request)
         with closing(RecordingSampler(self._new_sampler(request, None))) as sampler:
@@ -206,34 +210,88 @@ class LlamaEngine:
         logits = self._lib.llama_get_logits_ith(self.context, -1)
         return [logits[token] for token in tokens]
 
-    def _read_baseline(
-        self, request: Request, first: tuple[int, ...], tokens: int
-    ) -> tuple[int, list[float]]:
-        """Return the logits of the choices for the question that says nothing.
+    def _learn_habit(
+        self, request: Request, habit: Habit, tokens: int
+    ) -> Generator[Chunk, None, int]:
+        """Learn the shares of a habit's words, from the disk or by reading its prompts.
 
-        Before them, how many of the `tokens` of the request's own prompt this did not read: all,
-        where the logits are known. There are no logits where the baseline does not fit.
+        Returns how many of the `tokens` of the request's own prompt this did not read.
         """
-        prompt = self.tokenize(replace(request, messages=request.baseline))
-        key = (*prompt.tokens, *first)
         cached = tokens
-        habit = self._baselines.pop(key, [])
-        if not habit and len(prompt.tokens) <= self.kv_cache.capacity:
-            cached = self.kv_cache.read(prompt)
-            habit = self._logits(first)
-        self._baselines[key] = habit
-        if len(self._baselines) > MAX_BASELINES:
-            del self._baselines[next(iter(self._baselines))]
-        return cached, habit
+        name = _key_of(habit)
+        shares = self._habits.pop(name, None)
+        if shares is None:
+            words = tuple(map(self.vocabulary.next_token, habit.words))
+            prompts = []
+            for messages in habit.prompts:
+                asking = replace(request, messages=messages, prefill=habit.reply)
+                prompts.append(self.tokenize(asking))
+            is_readable = max(len(prompt.tokens) for prompt in prompts) <= self.kv_cache.capacity
+            shares = {}
+            if is_readable and -1 not in words:
+                cached, shares = yield from self._read_habit(prompts, tuple(dict.fromkeys(words)))
+        self._habits[name] = shares
+        if len(self._habits) > MAX_HABITS:
+            del self._habits[next(iter(self._habits))]
+        return cached
 
-    def _choose(self, request: Request, first: tuple[int, ...], habit: list[float]) -> Chunk:
+    def _read_habit(
+        self, prompts: Sequence[TokenizedPrompt], words: tuple[int, ...]
+    ) -> Generator[Chunk, None, tuple[int, dict[int, float]]]:
+        """Return the mean shares of some tokens after the prompts, from the disk where it has them.
+
+        Before them, how many tokens of the first prompt were not read.
+        """
+        key = [*words]
+        for prompt in prompts:
+            key += prompt.tokens
+        stored = self._load_numbers(key)
+        if len(stored) == len(words):
+            return len(prompts[0].tokens), dict(zip(words, stored, strict=True))
+        cached = self.kv_cache.reuse(prompts[0])
+        for progress in self._read_prompt(prompts[0]):
+            yield Chunk(progress=progress)
+        sums = dict.fromkeys(words, 0.0)
+        began = monotonic()
+        for number, prompt in enumerate(prompts, start=1):
+            self.kv_cache.read(prompt)
+            self._check_weights()
+            for word, share in zip(words, softmax(self._logits(words)), strict=True):
+                sums[word] += max(share, LEAST_SHARE) / len(prompts)
+            left = (monotonic() - began) / number * (len(prompts) - number)
+            if left >= 1:
+                yield Chunk(progress=_progress_in(prompts, number, left))
+        self._save_numbers(key, [*sums.values()])
+        return cached, sums
+
+    def _load_numbers(self, key: Sequence[int]) -> Sequence[float]:
+        state = None
+        if self._prefixes is not None:
+            state = self._prefixes.load(key)
+        numbers = array("d")
+        with suppress(ValueError):  # a length that is none of numbers
+            numbers.frombytes(bytes(state or b""))
+        return numbers
+
+    def _save_numbers(self, key: Sequence[int], numbers: Sequence[float]) -> None:
+        if self._prefixes is not None:
+            self._prefixes.save(key, array("d", numbers).tobytes())
+
+    def _shares_by_habit(self, request: Request) -> Mapping[int, float]:
+        """Return the shares that the words of a request's habit have by it; empty without one."""
+        if request.habit is None:
+            return {}
+        return self._habits.get(_key_of(request.habit), {})
+
+    def _choose(self, request: Request, first: tuple[int, ...]) -> Chunk:
         """Return the choice that the logits after the prompt make, without the model's habit.
 
         Nothing is decoded for it.
         """
         logits = self._logits(first)
-        if habit:
-            logits = [own - usual for own, usual in zip(logits, habit, strict=True)]
+        if shares := self._shares_by_habit(request):
+            for place, token in enumerate(first):
+                logits[place] -= math.log(shares[token])
         odds = softmax(logits)
         chosen = choose_index(odds, request.temperature, self._seed(request))
         return Chunk(
@@ -369,11 +427,23 @@ class LlamaEngine:
         seed = self._seed(request)
         if request.grammar is not None:
             return GrammarSampler(
-                self.vocabulary, request.grammar, temperature=temperature, seed=seed
+                self.vocabulary,
+                request.grammar,
+                temperature=temperature,
+                seed=seed,
+                habit=self._word_habit(request),
             )
         if self._options.refuse_below is not None:
             return ScoringSampler(self.vocabulary, temperature=temperature, seed=seed)
         return Sampler(self.vocabulary, temperature=temperature, seed=seed)
+
+    def _word_habit(self, request: Request) -> WordHabit | None:
+        """Return the habit by which words in lines of the reply are drawn, where it is known."""
+        habit = request.habit
+        shares = self._shares_by_habit(request)
+        if habit is None or not habit.bar or not shares:
+            return None
+        return WordHabit(shares, habit.bar, habit.reply.count(habit.bar))
 
     def _seed(self, request: Request) -> int:
         if request.seed is not None:
@@ -381,6 +451,22 @@ class LlamaEngine:
         if self._options.seed is not None:
             return self._options.seed
         return int.from_bytes(os.urandom(4))
+
+
+def _progress_in(
+    prompts: Sequence[TokenizedPrompt], number: int, seconds_left: float
+) -> PromptProgress:
+    """Return how far the reading of several prompts is, of which so many are read."""
+    lengths = [len(prompt.tokens) for prompt in prompts]
+    return PromptProgress(sum(lengths[:number]), sum(lengths), seconds_left)
+
+
+def _key_of(habit: Habit) -> tuple[str, ...]:
+    """Return what tells a habit from others."""
+    texts = [habit.bar, habit.reply, *habit.words]
+    for messages in habit.prompts:
+        texts += [message.content for message in messages]
+    return tuple(texts)
 
 
 def _may_think(request: Request, use: ToolUse | None) -> bool:

@@ -18,13 +18,47 @@ import ctypes
 import heapq
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.bindings import last_error
 from conductor_cli.models.llama.vocabulary import Vocabulary
+
+
+class WordHabit:
+    """Divides the shares of some tokens by those that a model gives them whatever it is asked.
+
+    It does so in each line of a reply after its last of so many `bars`. The tokens keep the share
+    that they have together.
+    """
+
+    def __init__(self, shares: Mapping[int, float], bar: str, bars: int) -> None:
+        """`shares` are those of the tokens by habit, among themselves."""
+        self._tokens = [*shares]
+        self._log_shares = [math.log(share) for share in shares.values()]
+        self._bar = bar.encode()
+        self._bars = bars
+        self._line = b""
+
+    def accept(self, spelling: bytes) -> None:
+        """Note what the reply goes on with."""
+        self._line = (self._line + spelling).rpartition(b"\n")[2]
+
+    def divided(self, logits: Any) -> Any:  # noqa: ANN401 - numpy arrays
+        """Return the logits for the next token."""
+        follows = self._line.endswith(self._bar) and self._line.count(self._bar) == self._bars
+        if not follows:
+            return logits
+        import numpy as np
+
+        own = logits[self._tokens].astype(np.float64)
+        divided = own - self._log_shares
+        together = np.logaddexp.reduce(own) - np.logaddexp.reduce(divided)
+        logits = logits.copy()
+        logits[self._tokens] = divided + together
+        return logits
 
 
 class Sampler:
@@ -51,7 +85,7 @@ class Sampler:
         """
         import numpy as np
 
-        logits = self.vocabulary.logits(context)
+        logits = self._logits(context)
         whole = float(np.log(np.exp(logits - logits.max()).sum()) + logits.max())
         return [(token, whole - float(logits[token])) for token in self._best(logits, count)]
 
@@ -65,8 +99,12 @@ class Sampler:
         return next(_best_first(scores))[:count]
 
     # A C pointer; a numpy array, for reading
+    def _logits(self, context: Any) -> Any:  # noqa: ANN401
+        return self.vocabulary.logits(context)
+
+    # A C pointer; a numpy array, for reading
     def _scores(self, context: Any) -> Any:  # noqa: ANN401
-        logits = self.vocabulary.logits(context)
+        logits = self._logits(context)
         if self._temperature is None:
             return logits
         import numpy as np
@@ -104,10 +142,17 @@ class GrammarSampler(Sampler):
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, grammar: str, *, temperature: float | None, seed: int
+        self,
+        vocabulary: Vocabulary,
+        grammar: str,
+        *,
+        temperature: float | None,
+        seed: int,
+        habit: WordHabit | None = None,
     ) -> None:
         """Raises `ModelError` of kind `internal` for a grammar that cannot be used."""
         super().__init__(vocabulary, temperature=temperature, seed=seed)
+        self._habit = habit
         # llama.cpp reads an empty text as "no grammar" and would then allow everything.
         self._grammar: Any = None
         if grammar:
@@ -138,9 +183,20 @@ class GrammarSampler(Sampler):
 
         llama.cpp aborts the process on one that its grammar refuses.
         """
-        if not self.vocabulary.is_end(token):
-            self._lib.llama_sampler_accept(self._grammar, token)
-            self._letters.decode(self.vocabulary.token_bytes(token))
+        if self.vocabulary.is_end(token):
+            return
+        self._lib.llama_sampler_accept(self._grammar, token)
+        spelling = self.vocabulary.token_bytes(token)
+        self._letters.decode(spelling)
+        if self._habit is not None:
+            self._habit.accept(spelling)
+
+    # A C pointer; a numpy array, for reading
+    def _logits(self, context: Any) -> Any:  # noqa: ANN401
+        logits = super()._logits(context)
+        if self._habit is None:
+            return logits
+        return self._habit.divided(logits)
 
     def close(self) -> None:
         self._lib.llama_sampler_free(self._grammar)

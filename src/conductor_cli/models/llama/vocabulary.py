@@ -93,6 +93,13 @@ class Vocabulary:
             return -1
         return tokens[0]
 
+    def next_token(self, text: str) -> int:
+        """Return the first token of `text` where a reply goes on with it, -1 if it has none."""
+        tokens = self._split(text, control=False, first=False)
+        if not tokens:
+            return -1
+        return tokens[0]
+
     def logits(self, context: Any) -> Any:  # noqa: ANN401 - a C pointer; a numpy array
         """Return the logits of all tokens, in llama.cpp's own memory.
 
