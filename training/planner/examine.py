@@ -252,7 +252,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--every", type=int, default=1, help="ask only every so many questions")
-    parser.add_argument("--mode", choices=("auto", "mini"), default="auto")
+    parser.add_argument("--mode", choices=("auto", "mini", "ultra"), default="auto")
     parser.add_argument("--steps", type=int, default=MAX_STEPS, help="the most steps of a plan")
     parser.add_argument("--pools", nargs="+", default=[*map(str, SIZES), "3 reversed"])
     given = parser.parse_args()
