@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -23,6 +24,16 @@ if TYPE_CHECKING:  # the child imports little, so that it starts fast
 
 _VARIABLES: Final = frozenset({"PATH", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
 """The variables that a child gets, besides Python's own: no keys."""
+
+_SESSION_NICENESS: Final = "/proc/self/autogroup"
+NICENESS: Final = 5  # Of a bounded child, so that it gives way to the loop of whoever waits for it
+LONG_NICENESS: Final = 10
+LONG_SECONDS: Final = 0.5
+"""The processor time after which the child of a client gives way to those that have just begun.
+
+Most documents and checks take less. So the first work of one client is not held up by the long work
+of another, as in multilevel feedback queues of schedulers.
+"""
 
 
 class ChildLimits(NamedTuple):
@@ -133,15 +144,15 @@ async def run_child_beside(script: Path, job: bytes, limits: ChildLimits) -> lis
 
 
 def _command(script: Path, limits: ChildLimits) -> list[str]:
-    return [
-        sys.executable,
-        "-P",
-        "-B",
-        __file__,
-        str(script),
-        str(limits.memory),
-        str(limits.cpu_seconds),
-    ]
+    numbers = (limits.memory, limits.cpu_seconds, int(bool(limits.memory) and _works_for_client()))
+    return [sys.executable, "-P", "-B", __file__, str(script), *map(str, numbers)]
+
+
+def _works_for_client() -> bool:
+    """Return whether this work is for one of several clients, who share the processors."""
+    from conductor_cli.programs.turns import CURRENT_CLIENT  # a child starts without asyncio
+
+    return bool(CURRENT_CLIENT.get())
 
 
 def _environment() -> dict[str, str]:
@@ -177,16 +188,21 @@ def _parse_lines(written: bytes) -> list[Any]:
     return values
 
 
-def answer_as_child(script: str, memory: int, cpu_seconds: int) -> None:
-    """Limit this process, and write what a module answers to the bytes on stdin."""
+def answer_as_child(script: str, memory: int, cpu_seconds: int, *, has_neighbours: bool) -> None:
+    """Limit this process, and write what a module answers to the bytes on stdin.
+
+    Where it `has_neighbours`, it gives way to them when it takes long.
+    """
     from importlib.util import module_from_spec, spec_from_file_location
 
     # Some libraries print. Only our values may reach the parent.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     job = sys.stdin.buffer.read()
-    if memory and hasattr(os, "nice"):
-        os.nice(5)  # it gives way to the loop of whoever waits for it
+    if memory and os.name == "posix":
+        os.nice(NICENESS)
+    if has_neighbours and os.name == "posix":
+        _give_way_to_neighbours()
     if memory:
         _limit_resources(memory, cpu_seconds)
     spec = spec_from_file_location("answering", script)
@@ -197,6 +213,38 @@ def answer_as_child(script: str, memory: int, cpu_seconds: int) -> None:
     for value in module.answer(job):
         out.write(json.dumps(value) + "\n")
         out.flush()
+
+
+def _give_way_to_neighbours() -> None:
+    """Let other processes go first, and further ones once this one has worked for long."""
+    import signal
+
+    def give_way_further(*_: object) -> None:
+        _set_niceness_of_session(os.nice(LONG_NICENESS - NICENESS), attempts=5)
+
+    _set_niceness_of_session(os.nice(0))
+    signal.signal(signal.SIGPROF, give_way_further)
+    signal.setitimer(signal.ITIMER_PROF, LONG_SECONDS)
+
+
+def _set_niceness_of_session(niceness: int, *, attempts: int = 1) -> None:
+    """Let other sessions go first.
+
+    Linux shares processors among sessions before it looks at the processes in them (autogroups),
+    and a child is in a session of its own: its own niceness alone would change nothing.
+    """
+    if os.getsid(0) != os.getpid() or not os.path.exists(_SESSION_NICENESS):  # noqa: PTH110
+        return
+    for _ in range(attempts):
+        try:
+            with open(_SESSION_NICENESS, "wb", buffering=0) as file:  # noqa: PTH123
+                file.write(b"%d" % niceness)
+        except BlockingIOError:  # Linux changes one for all users in a tenth of a second
+            time.sleep(0.1)
+        except OSError:  # it has none for this process
+            return
+        else:
+            return
 
 
 def _limit_resources(memory: int, cpu_seconds: int) -> None:
@@ -216,4 +264,6 @@ def _limit_resources(memory: int, cpu_seconds: int) -> None:
 
 
 if __name__ == "__main__":
-    answer_as_child(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    answer_as_child(
+        sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), has_neighbours=sys.argv[4] == "1"
+    )
