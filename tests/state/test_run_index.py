@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -221,6 +222,67 @@ def test_a_new_run_is_listed_without_reading_a_large_directory_again(
     assert listed(store) == ["second", "first"]
     monkeypatch.setattr(run_index, "MAX_LISTING_SHARE", 0)
     assert len(listed(store)) == 3
+
+
+def put_for(store: TraceStore, day: int, question: str, origin: str, *, until: int = 7) -> str:
+    """Store a run that somebody asked for."""
+    run = f"202611{day:02}-100000-00000a"
+    begin, *others = events(run, question)
+    assert isinstance(begin, ev.RunStarted)
+    begin_run(store, run, [replace(begin, origin=origin), *others][:until]).close()
+    return run
+
+
+@pytest.mark.parametrize("listing_share", [0, 10**9], ids=["listed again", "announced"])
+def test_a_client_waits_for_the_reading_of_its_own_runs_alone(
+    store: TraceStore, monkeypatch: pytest.MonkeyPatch, listing_share: int
+) -> None:
+    """What others sent may be large. It is read at the first list that has it."""
+    monkeypatch.setattr(run_index, "MAX_LISTING_SHARE", listing_share)
+    put_for(store, 1, "before", "key bob")
+    listed(store)
+    foreign = put_for(store, 2, "theirs", "key ann")
+    put_for(store, 3, "theirs, too", "key ann", until=3)
+    put_for(store, 4, "mine", "key bob")
+    read = list[str]()
+    summarize = run_summary.summarize_run
+
+    def watched(directory: str, run: str) -> StoredRun:
+        read.append(run)
+        return summarize(directory, run)
+
+    monkeypatch.setattr(run_summary, "summarize_run", watched)
+    mine = RunQuery(origins=("key bob",))
+    for _ in range(2):
+        rows, _ = store.newest(mine)
+        assert [row.question for row in rows] == ["mine", "before"]
+    assert read == ["20261104-100000-00000a"]
+    rows, _ = store.newest(RunQuery(origins=("key ann",)))
+    assert [row.question for row in rows] == ["theirs, too", "theirs"]
+    assert [row.state for row in rows] == ["interrupted", "finished"]
+    assert foreign in read
+    assert listed(store) == ["mine", "theirs, too", "theirs", "before"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the bytes that a process has read")
+def test_a_list_for_one_client_reads_no_texts_of_others(store: TraceStore) -> None:
+    for day in range(1, 9):
+        put_for(store, day, "x" * 1_000_000, "key ann")
+    put_for(store, 9, "mine", "key bob")
+    listed(store)
+    before = bytes_read()
+    rows, _ = store.newest(RunQuery(origins=("key bob",)))
+    assert [row.question for row in rows] == ["mine"]
+    assert bytes_read() - before < 500_000
+
+
+def bytes_read() -> int:
+    """Return how many bytes this process has read from files so far."""
+    for line in Path("/proc/self/io").read_text().splitlines():
+        name, _, number = line.partition(": ")
+        if name == "rchar":
+            return int(number)
+    raise AssertionError("no count of the bytes that were read")
 
 
 def test_announcements_do_not_grow_without_end(

@@ -8,7 +8,7 @@ and pathlib that of the names for a shell.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -87,6 +87,9 @@ class Conditions:
         self._clauses.append(clause)
         self.values += values
 
+    def require_one_of(self, column: str, values: Collection[object]) -> None:
+        self.require(f"{column} IN ({', '.join('?' * len(values))})", *values)
+
     @property
     def text(self) -> str:
         return " AND ".join(self._clauses) or "true"
@@ -147,12 +150,15 @@ def run_names(traces: str) -> list[str]:
     return []
 
 
-def announce_run(directory: str, run: str) -> None:
-    """Let the index of a directory know of a new file without listing the directory."""
+def announce_run(directory: str, run: str, origin: str) -> None:
+    """Let the index of a directory know of a new file, and who asked for its run.
+
+    So it need not list the directory, nor read the file for those who did not ask.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     with suppress(OSError):  # then it is found when the directory is listed
         file = os.open(f"{directory}.new", flags, 0o600)
         try:
-            os.write(file, f"{run}\n".encode())
+            os.write(file, f"{run}\t{origin}\n".encode("utf-8", "replace"))
         finally:
             os.close(file)

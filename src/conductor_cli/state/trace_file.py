@@ -32,6 +32,7 @@ from typing import BinaryIO, Final, NamedTuple, cast
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.serialization import DecodeError
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.state.stored_run import SUFFIX, announce_run
 from conductor_cli.state.trace_lines import LineReader, LineWriter, split_records
 from conductor_cli.system.disk import make_private_directory, temporary_path
@@ -71,7 +72,6 @@ class TraceWriter:
         # O_EXCL: two processes must not write the same run. O_APPEND: a retried write goes to the
         # end.
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        announce_run(str(path.parent), path.name.removesuffix(SUFFIX))
         # Locked while it is open. Without locks, a run that is being written is listed as
         # interrupted. This waits, because a list that looks at the file holds the lock for a
         # moment.
@@ -81,6 +81,9 @@ class TraceWriter:
             fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def write(self, event: ev.Event) -> None:
+        if isinstance(event, ev.RunStarted):
+            run = self.path.name.removesuffix(SUFFIX)
+            announce_run(str(self.path.parent), run, one_line(event.origin))
         self._append(self._lines.add(event))
         self._ended = isinstance(event, ENDS)
 
