@@ -9,6 +9,7 @@ property test tries.
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
@@ -55,6 +56,7 @@ TERMINAL: Final = (
     "PY_COLORS",
 )
 RUNNERS: Final = ("CI", "GITHUB_ACTIONS")
+CERTIFICATES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 POSIX_MODULES: Final = ("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty")
 """Modules of the standard library that Windows lacks: a file of tests that needs one is skipped
@@ -161,8 +163,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Let the collector look only at what tests make: what was imported and collected stays."""
+    for library in ("httpx", "httpx2"):
+        transports = sys.modules.get(f"{library}._transports.default")
+        if transports is not None:
+            _share_certificates(transports)
     gc.freeze()
     gc.enable()
+
+
+def _share_certificates(transports: Any) -> None:
+    """Let all clients of a library that tests make read this machine's certificates once.
+
+    Each client would read them for itself, which takes 30 ms of a processor: on loopback, more than
+    all the rest of a request.
+    """
+    create = transports.create_ssl_context
+
+    @functools.cache
+    def usual_context(*_: str | None) -> Any:
+        return create()
+
+    def create_ssl_context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> Any:
+        if verify is True and cert is None and trust_env:
+            return usual_context(*map(os.environ.get, CERTIFICATES))
+        return create(verify=verify, cert=cert, trust_env=trust_env)
+
+    transports.create_ssl_context = create_ssl_context
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from tests.conftest import LONGEST, _skip_without_posix
@@ -160,3 +162,19 @@ def test_a_test_has_directories_and_a_keyring_of_its_own_and_no_key(home: Path) 
     ] == ["CONDUCTOR_LLM_POLICY_NO_MEMORY"]
     keyring.set_password("conductor-llm", "tests", "x")
     assert keyring.get_password("conductor-llm", "tests") is None
+
+
+def test_clients_of_tests_read_the_certificates_of_the_machine_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where a test names certificates of its own."""
+    with httpx.Client() as first, httpx.Client() as second:
+        assert certificates_of(first) is certificates_of(second)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    with httpx.Client() as third:
+        assert not certificates_of(third).get_ca_certs()
+
+
+def certificates_of(client: httpx.Client) -> Any:
+    return client._transport._pool._ssl_context  # type: ignore[attr-defined]
