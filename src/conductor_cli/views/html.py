@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from html import escape
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -42,6 +42,7 @@ from conductor_cli.views.run_tree import TreeLayout, run_tree, tree_lines
 from conductor_cli.views.text_layout import WIDEST, Screen, line_texts
 
 if TYPE_CHECKING:
+    from jinja2 import Template
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
@@ -288,6 +289,35 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
 
     Question, answer, plan and times as drawings, and each step with its prompt and response.
     """
+    root = run_tree(trace)
+    above_tree = {notice.text for notice in trace.notices}
+    below_root = tuple(
+        node for node in root.children if node.kind != "note" or node.label not in above_tree
+    )
+    times = timeline(trace)
+    return _page_template().render(
+        title=one_line(question_line(trace)[:120] or trace.run),
+        trace=trace,
+        question=trace.question,
+        facts=page_facts(trace),
+        state=trace.outcome(),
+        outcome=describe_outcome(trace, live=live),
+        told=[describe_notice(notice) for notice in trace.all_notices()],
+        times=times,
+        kinds=times.kinds(),
+        keys=_BAR_LEGEND,
+        usage=list(usage_rows(trace)),
+        tree=tree_text(trace),
+        reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "",
+        marks=MARKS,
+        root=replace(root, children=below_root),
+        records=dict(_records(trace)),
+    )
+
+
+@cache
+def _page_template() -> Template:
+    """Return the template of a page, which takes 60 ms to compile: once in a process."""
     # Slow to import, and only pages need it
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -308,30 +338,7 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
         "message_text": message_text,
         "max_message": MAX_MESSAGE,
     }
-    root = run_tree(trace)
-    above_tree = {notice.text for notice in trace.notices}
-    below_root = tuple(
-        node for node in root.children if node.kind != "note" or node.label not in above_tree
-    )
-    times = timeline(trace)
-    return environment.get_template("run.html.j2").render(
-        title=one_line(question_line(trace)[:120] or trace.run),
-        trace=trace,
-        question=trace.question,
-        facts=page_facts(trace),
-        state=trace.outcome(),
-        outcome=describe_outcome(trace, live=live),
-        told=[describe_notice(notice) for notice in trace.all_notices()],
-        times=times,
-        kinds=times.kinds(),
-        keys=_BAR_LEGEND,
-        usage=list(usage_rows(trace)),
-        tree=tree_text(trace),
-        reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "",
-        marks=MARKS,
-        root=replace(root, children=below_root),
-        records=dict(_records(trace)),
-    )
+    return environment.get_template("run.html.j2")
 
 
 def page_facts(trace: Trace) -> list[str]:
