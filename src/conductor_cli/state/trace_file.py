@@ -45,6 +45,11 @@ MAX_COMPRESSED: Final = 64 << 20
 # Bytes of a trace that its writer keeps, so that it need not be read to be compressed
 MAX_REMEMBERED: Final = 32 << 10
 GZIP: Final = b"\x1f\x8b"  # What a compressed file begins with
+# Of zlib: the largest window, or one of 4 KB and little memory; with 16 more for the form of gzip
+GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS
+SMALL_WINDOW_BITS: Final = 16 + 12
+SMALL_WINDOW_BYTES: Final = 1 << 12
+SMALL_MEMORY_LEVEL: Final = 5
 BLOCK_BYTES: Final = 256 << 10  # Bytes that a follower reads at once
 STARTING: Final = 1.0  # Seconds that a writer may take between making a file and locking it
 MAX_NOTICES: Final = 20  # Notices about damaged lines of one file
@@ -60,7 +65,6 @@ class TraceWriter:
 
     def __init__(self, path: Path) -> None:
         """Create the file. Raises `OSError`."""
-        make_private_directory(path.parent)
         self.path = path
         self.place = str(path)
         self.problem = ""
@@ -71,7 +75,7 @@ class TraceWriter:
         self._written: list[bytes] | None = []  # All lines, where they are few
         # O_EXCL: two processes must not write the same run. O_APPEND: a retried write goes to the
         # end.
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        self._file = _create_for_append(path)
         # Locked while it is open. Without locks, a run that is being written is listed as
         # interrupted. This waits, because a list that looks at the file holds the lock for a
         # moment.
@@ -127,10 +131,7 @@ class TraceWriter:
             return
         with suppress(OSError), temporary_path(self.path) as temporary:
             content = self.path.read_bytes() if self._written is None else b"".join(self._written)
-            compressed = gzip.compress(content, compresslevel=6, mtime=0)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
-                file.write(compressed)
+            _write_new_file(temporary, _compress(content))
             if os.path.samestat(written, self.path.stat()):  # else somebody removed it
                 temporary.replace(self.path)
 
@@ -138,6 +139,40 @@ class TraceWriter:
         self._ended = False
         self.close()
         self.path.unlink(missing_ok=True)
+
+
+def _create_for_append(path: Path) -> int:
+    """Create a file that nobody else has, and its directory. Raises `OSError`."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+    try:
+        return os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        make_private_directory(path.parent)
+        return os.open(path, flags, 0o600)
+
+
+def _write_new_file(path: Path, content: bytes) -> None:
+    """Write a file that is not there yet. Raises `OSError`."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        while content:
+            content = content[os.write(file, content) :]
+    finally:
+        os.close(file)
+
+
+def _compress(content: bytes) -> bytes:
+    """Return the bytes as a file of gzip.
+
+    Short ones need no larger window, and to set up that of gzip takes eight times as long.
+    """
+    window_bits = GZIP_WINDOW_BITS
+    memory_level = zlib.DEF_MEM_LEVEL
+    if len(content) <= SMALL_WINDOW_BYTES:
+        window_bits = SMALL_WINDOW_BITS
+        memory_level = SMALL_MEMORY_LEVEL
+    packing = zlib.compressobj(6, zlib.DEFLATED, window_bits, memory_level)
+    return packing.compress(content) + packing.flush()
 
 
 def open_trace(path: Path) -> BinaryIO:
