@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
@@ -37,10 +38,11 @@ from conductor_cli.core.errors import (
     KeyMissing,
     ModelError,
 )
+from conductor_cli.core.learning import Learned
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import PoolPolicy
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.profile import ROUTED, WorkerProfile
+from conductor_cli.core.profile import ROUTED, Profile, WorkerProfile
 from conductor_cli.core.tools import RunTools
 from conductor_cli.core.trace import PLAN_FILE
 from conductor_cli.core.usage import Price
@@ -56,13 +58,17 @@ from conductor_cli.rehearsal.players import rehearsal_conductor
 from conductor_cli.run import Orchestra, Team
 from conductor_cli.run.circuits import Circuits
 from conductor_cli.run.orchestra import model_turns
-from conductor_cli.state.interfaces import AttachmentStore, Spending
+from conductor_cli.state.interfaces import AttachmentStore, Spender, Spending
 from conductor_cli.state.opening import open_state
 from conductor_cli.state.spending import FILE, local_now
 from conductor_cli.state.stored_run import SEPARATOR, RunQuery
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 MAX_CHOICES: Final = 64  # Settings whose workers are kept: a server has few at a time
+SHARED_SECONDS: Final = 60.0
+"""For how long runs that begin share one orchestra: what it has read of older runs, such as the
+length of usual replies, is no older.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +89,18 @@ class _Choice(NamedTuple):
     chosen: _ChosenWorkers
 
 
+class _Shared(NamedTuple):
+    """An orchestra that several runs share, and what it was opened by."""
+
+    settings: Settings
+    given_planner: Worker | None
+    opened_planner: Worker | None
+    profile: Profile
+    learned: Learned
+    orchestra: Orchestra
+    ends: float
+
+
 class LoadedModels:
     """Whoever opens the same worker again is given the model that is open. Close it."""
 
@@ -91,6 +109,7 @@ class LoadedModels:
         self._turns: dict[int, FairPlaces] = {}
         self._slots: dict[tuple[str, int], FairPlaces] = {}
         self._choices: dict[int, _Choice] = {}
+        self._shared: dict[tuple[object, ...], _Shared] = {}
         self.circuits = Circuits()  # Which of their workers are skipped for a time
 
     def choice_for(
@@ -114,6 +133,33 @@ class LoadedModels:
             self._choices.clear()
         # It holds the settings, so that no others get their id meanwhile.
         self._choices[id(settings)] = _Choice(settings, planner, tuple(only), chosen)
+
+    async def find_shared(
+        self, request: OpeningRequest, planner: Worker | None, learned: Learned
+    ) -> _Shared | None:
+        """Return the orchestra that was opened for the like of a request; None where none was.
+
+        All that it was opened by is looked at again. Raises `ConductorUnusable`.
+        """
+        shared = self._shared.get(_share_key(request))
+        if shared is None or time.monotonic() > shared.ends:
+            return None
+        if shared.given_planner != planner or shared.learned != learned:
+            return None
+        profile = await resolve_profile(request.settings, shared.orchestra.team.model)
+        return shared if profile == shared.profile else None
+
+    def share(self, request: OpeningRequest, shared: _Shared) -> None:
+        """Keep an orchestra for the next run, unless that may have more workers or other tools."""
+        orchestra = shared.orchestra
+        names_model = shared.given_planner is None or bool(model_of(shared.given_planner))
+        is_fixed = names_model and not orchestra.team.unavailable and orchestra.tools is None
+        if request.shared_by is None or not is_fixed or not _chooses_once(request):
+            return
+        if len(self._shared) >= MAX_CHOICES:
+            self._shared.clear()
+        # It holds the settings, so that no others get their id meanwhile.
+        self._shared[_share_key(request)] = shared
 
     def open(self, worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys) -> Model:
         """The model of a worker. Raises as `catalog.open_model`."""
@@ -178,6 +224,8 @@ class OpeningRequest:
     - Models are taken from `loaded` where it is given, and what is opened stays there.
     - `attachments` has the bytes of attached files.
     - `spend` opens the record of what is spent, which several orchestras may share.
+    - Runs of the same `shared_by`, which says who spends, share an orchestra where all else is the
+      same; None opens another one. They have no attachments.
     - With `learning` the planner reads cards with what the user's ratings say; evaluations and
       training leave that off, so that their results can be repeated.
     """
@@ -191,7 +239,23 @@ class OpeningRequest:
     loaded: LoadedModels | None = None
     attachments: AttachmentStore | None = None
     spend: Callable[..., Spending] | None = None
+    shared_by: Spender | None = None
     learning: bool = False
+
+
+def _chooses_once(request: OpeningRequest) -> bool:
+    """Return whether the settings alone decide who takes part.
+
+    Without workers in the settings they are looked for on this machine, each time.
+    """
+    settings = request.settings
+    return bool(settings.workers) and not (settings.plain_model or request.stored)
+
+
+def _share_key(request: OpeningRequest) -> tuple[object, ...]:
+    """Return what is equal in requests that may share an orchestra."""
+    wants = request.planning, request.asking, request.learning, request.seed
+    return id(request.settings), tuple(request.only), request.shared_by, *wants
 
 
 @dataclass
@@ -230,6 +294,14 @@ async def open_orchestra(request: OpeningRequest) -> OpenedOrchestra:
     if request.planning:
         planner = _find_planner(settings)
     loaded = request.loaded or LoadedModels()
+    learned = Learned()
+    if request.learning:
+        learned, _ = read_learned(settings)
+    shared = await loaded.find_shared(request, planner, learned)
+    if shared is not None:
+        return OpenedOrchestra(
+            orchestra=shared.orchestra, loaded=loaded, planner=shared.opened_planner
+        )
     chosen = await _choose_workers(request, settings, planner, loaded)
     # Checked before any model is opened, which may take long.
     if planner is not None:
@@ -240,7 +312,7 @@ async def open_orchestra(request: OpeningRequest) -> OpenedOrchestra:
     opened_workers = _OpenedWorkers(pool=chosen.pool, models={}, absent={})
     if request.asking:
         opened_workers = _open_workers(chosen.pool, settings, loaded)
-    opened_tools = _open_tools(request, settings, opened_workers)
+    opened_tools = _open_tools(request, settings, opened_workers, learned)
     daily_spend = _open_spending(request, settings, opened_planner.worker)
     loaded.circuits.shared_circuits = open_state(settings.paths).circuits
     profile = await resolve_profile(settings, opened_planner.model)
@@ -277,6 +349,18 @@ async def open_orchestra(request: OpeningRequest) -> OpenedOrchestra:
         tools=opened_tools.tools,
         random=random.Random(request.seed),  # noqa: S311 - jitter, no secret
     )
+    loaded.share(
+        request,
+        _Shared(
+            settings=settings,
+            given_planner=planner,
+            opened_planner=opened_planner.worker,
+            profile=profile,
+            learned=learned,
+            orchestra=orchestra,
+            ends=time.monotonic() + SHARED_SECONDS,
+        ),
+    )
     return OpenedOrchestra(orchestra=orchestra, loaded=loaded, planner=opened_planner.worker)
 
 
@@ -303,8 +387,7 @@ async def _choose_workers(
     request: OpeningRequest, settings: Settings, planner: Worker | None, loaded: LoadedModels
 ) -> _ChosenWorkers:
     """Return the workers that take part. They are chosen once where the settings alone decide."""
-    # Without workers in the settings they are looked for on this machine, each time.
-    is_fixed = bool(settings.workers) and not (settings.plain_model or request.stored)
+    is_fixed = _chooses_once(request)
     if is_fixed:
         chosen = loaded.choice_for(settings, planner, request.only)
         if chosen is not None:
@@ -446,14 +529,13 @@ class _OpenedTools:
 
 
 def _open_tools(
-    request: OpeningRequest, settings: Settings, opened: _OpenedWorkers
+    request: OpeningRequest, settings: Settings, opened: _OpenedWorkers, learned: Learned
 ) -> _OpenedTools:
-    """Return the pool with its tools and what was learned. The demo models have neither."""
+    """Return the pool with its tools and what was `learned`. The demo models have neither."""
     pool = opened.pool
     if settings.rehearsal:
         return _OpenedTools(pool=pool)
-    if request.learning:
-        pool = with_learned_cards(pool, read_learned(settings)[0])
+    pool = with_learned_cards(pool, learned)
     pool, remarks = pool_with_tools(settings, pool, opened.models, asking=request.asking)
     tools = open_tools(settings, pool, request.attachments)
     return _OpenedTools(pool=pool, tools=tools, remarks=tuple(remarks))

@@ -115,8 +115,10 @@ def planner_manifest(settings: Settings) -> Manifest | None:
     the only one.
     """
     settings = read_guided(settings).settings
-    store = open_model_store(settings)
     text = settings["planner.model"]
+    if _is_url(text) or any(item.worker.name == text for item in settings.workers):
+        return None
+    store = open_model_store(settings)
     if not text:
         manifests = store.manifests()
         if len(manifests) == 1:
@@ -127,8 +129,6 @@ def planner_manifest(settings: Settings) -> Manifest | None:
         for manifest in manifests:
             if manifest.name == default:
                 return manifest
-        return None
-    if _is_url(text) or any(item.worker.name == text for item in settings.workers):
         return None
     named = store.find(text)
     if named is not None:
@@ -345,7 +345,9 @@ async def resolve_profile(settings: Settings, model: Model | None) -> Profile:
         return ROUTED
     guided = read_guided(settings)
     settings = guided.settings
-    profile = replace(configured_profile(guided.settings), guide=guided.guide)
+    profile = configured_profile(guided.settings)
+    if profile.guide != guided.guide:
+        profile = replace(profile, guide=guided.guide)
     is_open = settings["planner.profile"] == "auto" and profile.name == PROMPTED.name
     if (
         is_open
@@ -383,8 +385,10 @@ def configured_profile(settings: Settings) -> Profile:
             if is_trained_adapter:
                 profile = replace(profile, untrained=False)
             return profile
-        file = Path(settings["planner.model"]).name
+        file = settings["planner.model"]
+        if not file.endswith(".gguf"):
+            return PROMPTED
         for entry in load_registry(settings.environ):
-            if file.endswith(".gguf") and Path(entry.parts[0].file).name == file:
+            if Path(entry.parts[0].file).name == Path(file).name:
                 return PROFILES.get(entry.profile, PROMPTED)
     return PROMPTED

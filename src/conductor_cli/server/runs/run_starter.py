@@ -190,6 +190,7 @@ class RunStarter:
             loaded=self.loaded,
             spend=partial(self._shared_spend, state, job.spender),
             attachments=job.attachments or state.attachments(),
+            shared_by=None if earlier or job.spec.question.attachments else job.spender,
             learning=True,
         )
         opened = await open_orchestra(request)
