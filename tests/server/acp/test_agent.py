@@ -121,8 +121,9 @@ def test_a_plan_waits_for_the_person(stage: Stage) -> None:
 
     allowing = talk(Editor(), talking)
     (offer,) = allowing.asked
-    assert offer.title == "Run this plan?"
+    assert offer.title == "Run this plan? 1 alpha: Answer the question."
     assert "estimate: 1 call" in str(offer.content)
+    assert "step 1: alpha" in str(offer.content)
     assert allowing.text() == "alpha answers"
 
     for choice in ("drop", None):
@@ -250,7 +251,7 @@ def test_a_call_of_a_tool_is_asked_about_and_shown(
     stage.models["alpha"] = calls("write", text="milk")
     allowing = talk(Editor(choose=lambda *_: "once"), talking, flags=flags)
     (offer,) = allowing.asked
-    assert offer.title == "alpha wants to call t.write"
+    assert offer.title.startswith("alpha wants to call t.write {")
     assert offer.raw_input == {"text": "milk"}
     (_, call) = allowing.updates("tool_call")
     assert (call["title"], call["status"]) == ("t.write", "pending")

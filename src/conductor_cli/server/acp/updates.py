@@ -33,19 +33,19 @@ from acp.schema import (
     ToolCallUpdate,
 )
 
-from conductor_cli.app.traces import describe_offer
+from conductor_cli.app.traces import describe_offer, planned_flow, recipients_of
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.input_requests import InputReply
-from conductor_cli.core.plan import Decision
+from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.question import shorten
 from conductor_cli.core.terminal_text import StreamSanitizer, one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.run import Run
 from conductor_cli.server.runs.narration import AnswerText, Reasoning, ResponseStream
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
-from conductor_cli.views.plan_text import PlanOffer, plan_lines
+from conductor_cli.views.plan_text import PlanOffer, plan_lines, planned_flow_lines
 from conductor_cli.views.run_text import (
     describe_failure,
     describe_notice,
@@ -55,7 +55,7 @@ from conductor_cli.views.run_text import (
     shorten_line,
     tool_name,
 )
-from conductor_cli.views.text_layout import Screen
+from conductor_cli.views.text_layout import Line, Screen, line_texts
 
 if TYPE_CHECKING:
     from acp.interfaces import Client
@@ -67,9 +67,11 @@ Update = Any
 """One update of the SDK; its union of them has no name."""
 
 MAX_TITLE: Final = 160  # Characters of the title of a step or a tool
+MAX_OFFER: Final = 600  # Characters of a question about a plan or a call
+MAX_SUBTASK: Final = 100  # Of each step in that
 MAX_ENTRY: Final = 500  # Characters of an entry of the plan
 MAX_SHOWN_TEXT: Final = 20_000  # Characters of what a step or a tool returned; the rest is stored
-PLAN_WIDTH: Final = 100  # Characters of a line of a plan that is offered
+_PLAN_SCREEN: Final = Screen(width=100)  # Of the lines of a plan that is offered
 
 PLAN_DROPPED: Final = "the plan was dropped"
 
@@ -111,8 +113,11 @@ def clean(text: str) -> str:
 
 def plan_text(offer: PlanOffer) -> str:
     """Return a plan with its estimate and limits as preformatted Markdown."""
-    lines = plan_lines(offer, Screen(width=PLAN_WIDTH, encoding="utf-8"))
-    text = "\n".join("".join(part for part, _ in line) for line in lines)
+    return _preformatted(plan_lines(offer, _PLAN_SCREEN))
+
+
+def _preformatted(lines: Sequence[Line]) -> str:
+    text = "\n".join(line_texts(lines))
     return f"~~~text\n{clean(text)}\n~~~"
 
 
@@ -420,10 +425,13 @@ class EditorFeed:
             options = PLAN_OPTIONS
             call = ToolCallUpdate(
                 tool_call_id=offer.call_id,
-                title="Run this plan?",
+                title=_ask_about_plan(run),
                 kind="think",
                 status="pending",
-                content=[tool_content(text_block(plan_text(describe_offer(run))))],
+                content=[
+                    tool_content(text_block(plan_text(describe_offer(run)))),
+                    tool_content(text_block(_flow_text(run))),
+                ],
             )
         response = await self._client.request_permission(self._session, call, list(options))
         if isinstance(response.outcome, AllowedOutcome):
@@ -431,12 +439,30 @@ class EditorFeed:
         return ""
 
 
+def _ask_about_plan(run: Run) -> str:
+    """Return the question whether a plan is run, with its steps: some editors show no more."""
+    assert isinstance(run.trace.plan, Plan)
+    steps = []
+    for number, step in enumerate(run.trace.plan.steps, start=1):
+        subtask = shorten_line(step.subtask, MAX_SUBTASK)
+        steps.append(f"{number} {short_name(step.worker)}: {subtask}")
+    return shorten_line(clean(f"Run this plan? {' '.join(steps)}"), MAX_OFFER)
+
+
+def _flow_text(run: Run) -> str:
+    """Return who would read what, as preformatted Markdown."""
+    recipients = recipients_of(run.team.pool)
+    return _preformatted(planned_flow_lines(planned_flow(run), recipients, _PLAN_SCREEN))
+
+
 def _describe_call(event: ev.ToolOffered) -> dict[str, Any]:
     """Return the fields of a call that is offered: who wants it, which tool, its arguments."""
     who = f"step {event.step}"
     if event.worker:
         who = short_name(event.worker)
-    title = shorten_line(clean(f"{who} wants to call {tool_name(event)}"), MAX_TITLE)
+    # With the arguments: some editors show no more than the title
+    request = f"{who} wants to call {tool_name(event)} {event.call.arguments}"
+    title = shorten_line(clean(request), MAX_OFFER)
     return {
         "title": title,
         "kind": "other",
