@@ -12,9 +12,10 @@ import termios
 
 import pytest
 
-from conductor_cli.cli import output
-from conductor_cli.cli.output import print_table, terminal_width, wrap_lines
+from conductor_cli.cli import output, trace
+from conductor_cli.cli.output import print_table
 from conductor_cli.cli.progress import ProgressLines, crop_label
+from conductor_cli.system.terminal_tables import terminal_width, wrap_lines
 from tests.cli.stage import Stage
 
 HINT = "  set OPENAI_API_KEY, or store the key in a file: --insecure-storage"
@@ -113,7 +114,8 @@ def test_no_list_is_wider_than_the_terminal(
         ("config", "show"),
     ]
     whole = [stage.inside(*command).out for command in lists]
-    monkeypatch.setattr(output, "terminal_width", lambda _: width)
+    for module in (output, trace):
+        monkeypatch.setattr(module, "terminal_width", lambda _: width)
     for command, wide in zip(lists, whole, strict=True):
         # Paths are never broken
         lines = stage.inside(*command).out.partition("\n\n")[0].splitlines()

@@ -87,6 +87,17 @@ def test_no_color_disables_colours(stage: Stage) -> None:
         assert any(f"\x1b[{code}m" in shown.raw for code in range(30, 48))
 
 
+def test_lines_of_progress_break_between_words(stage: Stage) -> None:
+    """In a terminal that cannot redraw, too."""
+    stage.plan = "alpha | - | Find out what it is and say so in a few words that fit."
+    with terminal(stage, "ask", "hi", size=(40, 40), TERM="dumb") as shown:
+        assert shown.end() == 0
+    assert "step 1 planned" in shown.screen
+    finished = " ".join(shown.screen.split())
+    assert re.search(r"step 1 of 1 finished: alpha, [\d.]+ s, 18 tokens, price unknown", finished)
+    assert "openai-compatible/planner plans, auto, 2 workers" in finished
+
+
 def test_run_succeeds_in_a_very_small_terminal(stage: Stage) -> None:
     stage.plan = TWO
     with terminal(stage, "ask", "hi", size=(1, 1)) as shown:

@@ -13,9 +13,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from conductor_cli.cli.output import print_notice, stdout_problem, terminal_width, wrap_lines
+from conductor_cli.cli.output import print_notice, stdout_problem
 from conductor_cli.cli.signals import handle_signal
 from conductor_cli.core.errors import UsageError, suggest
+from conductor_cli.system.terminal_tables import terminal_width, wrap_lines
 from conductor_cli.views.base import cannot_redraw
 
 MAX_CHOICES: Final = 20  # Names that are shown at once, so that the question stays on the screen

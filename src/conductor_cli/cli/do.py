@@ -19,13 +19,14 @@ import typer
 from conductor_cli.app.worker_selection import best_worker
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.confirmation import can_ask, confirm
-from conductor_cli.cli.output import print_line, print_notice, print_text, terminal_width
+from conductor_cli.cli.output import print_line, print_notice, print_text
 from conductor_cli.cli.session import Session, join_words
 from conductor_cli.cli.signals import handle_signal
 from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
 from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import sanitize, short_line, without_hidden
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.terminal_tables import terminal_width
 from conductor_cli.views.output_formats import OutputContext
 from conductor_cli.views.text_layout import text_cells
 

@@ -42,7 +42,7 @@ from conductor_cli.evals.suites import SUITES
 from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import DEFAULT
 from conductor_cli.system.event_loop import run_async
-from conductor_cli.system.terminal_tables import Column, shown_heads
+from conductor_cli.system.terminal_tables import Column, shown_heads, terminal_width
 from conductor_cli.system.user_functions import UserFunction, load_user_function
 
 CONTINUE: Final = "the same command continues"
@@ -384,7 +384,7 @@ def _print_report(evaluation: Evaluation, *, json: bool) -> None:
         out.print_line()
         out.print_table(*tags)
     out.print_line()
-    heads = shown_heads(*systems, out.terminal_width(sys.stdout))
+    heads = shown_heads(*systems, terminal_width(sys.stdout))
     for note in report_notes(spec, summary, heads):
         out.print_text(note)
 

@@ -11,26 +11,21 @@ import errno
 import io
 import json
 import os
-import re
 import sys
-import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.errors import ConductorError, Failure
 from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.terminal_text import escape_json, one_line, sanitize
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
-from conductor_cli.system.terminal_tables import Column, render_table
+from conductor_cli.system.terminal_tables import Column, render_table, terminal_width, wrap_lines
 
 if TYPE_CHECKING:
     from conductor_cli.app.check_results import CheckResult
     from conductor_cli.views.base import OutputContext
     from conductor_cli.views.text_layout import Line
-
-# Lines are wrapped for at least so many columns; a narrower terminal breaks them itself
-NARROWEST: Final = 20
 
 CLIPBOARDS: Final = {
     "pbcopy": "",
@@ -40,23 +35,6 @@ CLIPBOARDS: Final = {
     "clip.exe": "",
 }
 """Programs that copy what they read, each with the variable that must be set for it."""
-
-_INDENT: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
-"""The indent of a line with its number or label. The rest of a wrapped line is aligned after it."""
-
-
-def terminal_width(stream: TextIO) -> int:
-    """The columns of a stream's terminal, or COLUMNS, at least `NARROWEST`.
-
-    0 where it is no terminal.
-    """
-    with suppress(OSError, ValueError):  # it has no file, or is closed
-        if stream.isatty():
-            given = os.environ.get("COLUMNS", "")
-            columns = int(given) if given.isdecimal() else 0
-            columns = columns or os.get_terminal_size(stream.fileno()).columns
-            return max(columns, NARROWEST) if columns else 0
-    return 0
 
 
 def print_line(text: str = "") -> None:
@@ -146,29 +124,6 @@ def print_notice(text: str) -> None:
             wrap_lines(KNOWN_SECRETS.redact(sanitize(text)), terminal_width(sys.stderr)) + "\n"
         )
         sys.stderr.flush()
-
-
-def wrap_lines(text: str, width: int) -> str:
-    """The text in lines of at most so many characters; long words, such as paths, stay whole.
-
-    Pure.
-    """
-    lines = []
-    for whole in text.split("\n"):
-        line = whole
-        if 0 < width < len(whole):
-            match = _INDENT.match(whole)
-            indent = match[0] if match else ""
-            line = textwrap.fill(
-                whole[len(indent) :].strip(),
-                width,
-                initial_indent=indent,
-                subsequent_indent=" " * len(indent),
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-        lines.append(line)
-    return "\n".join(lines)
 
 
 def copy_to_clipboard(text: str) -> str:

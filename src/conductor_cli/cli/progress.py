@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.cli.output import print_notice, terminal_width
+from conductor_cli.cli.output import print_notice
 from conductor_cli.core.formatting import format_duration, format_size
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.system.terminal_tables import crop_text
+from conductor_cli.system.terminal_tables import crop_text, terminal_width
 from conductor_cli.views.base import cannot_redraw
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace, describe_left_out
 from conductor_cli.models.recipients import recipient_of
 from conductor_cli.state.stored_run import OFFERED_NAMES, run_names
-from conductor_cli.system.terminal_tables import Column
+from conductor_cli.system.terminal_tables import Column, terminal_width
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.output_formats import choose_progress
 from conductor_cli.views.plan_text import plan_lines
@@ -213,7 +213,7 @@ async def _redo(chat: ChatSession, rest: str) -> None:
 async def _trace(chat: ChatSession, rest: str) -> None:
     is_step = rest.isdecimal() and len(rest) == 1
     run = chat.last if is_step or not rest else _stored_run(chat, rest)
-    screen = page_screen(out.terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
+    screen = page_screen(terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
     if is_step:
         check_step_exists(run, int(rest))
         lines = step_lines(run, int(rest), screen=screen)

@@ -28,6 +28,7 @@ from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.core.trace import Trace, fold
 from conductor_cli.state.run_list import COUNT, list_data, list_text
 from conductor_cli.state.trace_file import unreadable
+from conductor_cli.system.terminal_tables import terminal_width
 from conductor_cli.views.json_output import run_json
 from conductor_cli.views.output_formats import OutputContext, RunView, open_views
 from conductor_cli.views.text_layout import page_screen
@@ -80,7 +81,7 @@ def list_runs_command(
         if json:
             out.print_json(list_data(store, query, count))
             return
-        lines, remark = list_text(store, query, count, out.terminal_width(sys.stdout))
+        lines, remark = list_text(store, query, count, terminal_width(sys.stdout))
     except OSError as error:
         raise unreadable(store.place, error) from None
     if lines:
@@ -132,7 +133,7 @@ def show_run_command(
             page = next(item for item in page["steps"] if item["number"] == step)
         out.print_json(page)
         return
-    screen = page_screen(out.terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
+    screen = page_screen(terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
     if step:
         lines = step_lines(trace, step, screen=screen)
     else:

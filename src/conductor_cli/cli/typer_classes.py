@@ -31,8 +31,9 @@ from conductor_cli.cli.options import (
     contradiction,
     is_source,
 )
-from conductor_cli.cli.output import print_notice, terminal_width
+from conductor_cli.cli.output import print_notice
 from conductor_cli.core.errors import UsageError
+from conductor_cli.system.terminal_tables import terminal_width
 
 CommandTable = Mapping[str, Mapping[str, tuple[str, str]]]
 """Headings of the help; under each, by the name of a command, `module:attribute` and one line of

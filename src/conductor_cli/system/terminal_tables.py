@@ -1,4 +1,4 @@
-"""Plain-text tables that fit the width of a terminal, and how many cells a text takes there.
+"""Plain-text tables and lines that fit a terminal, its width, and how many cells a text takes.
 
 On a narrow screen the columns that may shrink are cropped or wrapped down to their least width;
 then the least important columns are left out, which a line below the table says; then every other
@@ -8,9 +8,13 @@ list`.
 
 from __future__ import annotations
 
+import os
+import re
+import textwrap
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TextIO
 
 from conductor_cli.core.terminal_text import one_line
 
@@ -205,3 +209,47 @@ def wrap_text(text: str, width: int) -> list[str]:
         else:
             lines[-1] = joined
     return lines
+
+
+# Lines are wrapped for at least so many columns; a narrower terminal breaks them itself
+NARROWEST: Final = 20
+
+_INDENT: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
+"""The indent of a line with its number or label. The rest of a wrapped line is aligned after it."""
+
+
+def terminal_width(stream: TextIO) -> int:
+    """The columns of a stream's terminal, or COLUMNS, at least `NARROWEST`.
+
+    0 where it is no terminal.
+    """
+    with suppress(OSError, ValueError):  # it has no file, or is closed
+        if stream.isatty():
+            given = os.environ.get("COLUMNS", "")
+            columns = int(given) if given.isdecimal() else 0
+            columns = columns or os.get_terminal_size(stream.fileno()).columns
+            return max(columns, NARROWEST) if columns else 0
+    return 0
+
+
+def wrap_lines(text: str, width: int) -> str:
+    """The text in lines of at most so many characters; long words, such as paths, stay whole.
+
+    Pure.
+    """
+    lines = []
+    for whole in text.split("\n"):
+        line = whole
+        if 0 < width < len(whole):
+            match = _INDENT.match(whole)
+            indent = match[0] if match else ""
+            line = textwrap.fill(
+                whole[len(indent) :].strip(),
+                width,
+                initial_indent=indent,
+                subsequent_indent=" " * len(indent),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        lines.append(line)
+    return "\n".join(lines)

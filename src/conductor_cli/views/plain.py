@@ -25,6 +25,7 @@ from conductor_cli.core.terminal_text import (
     without_hidden,
 )
 from conductor_cli.core.trace import Trace
+from conductor_cli.system.terminal_tables import terminal_width, wrap_lines
 from conductor_cli.views.base import RunView, Stderr, Stdout
 from conductor_cli.views.run_text import (
     MAX_QUOTE,
@@ -251,7 +252,8 @@ class PlainProgress(SilentProgress):
 
     def resume(self) -> None:
         self._paused = False
-        self._write(self._held)
+        width = terminal_width(self._stderr.stream)
+        self._write([wrap_lines(line, width) for line in self._held])
         self._held.clear()
 
     def close(self) -> None:
