@@ -1,7 +1,7 @@
 # Every target works from a fresh clone: it installs what it needs first.
 .DEFAULT_GOAL := help
 .PHONY: help setup train-setup demo test check check-long coverage mutants lint types contracts docs freeze docs-check bench instructions real \
-  bench-conductor newest rehearsal rewards planner faults clients conformance screens audit sbom wheels lock clean
+  bench-conductor bench-planner newest rehearsal rewards planner faults clients conformance screens audit sbom wheels lock clean
 PYTHON ?= python3
 # Images of containers often set it, and then each process of the tests compiles pytest's plugins anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -76,6 +76,9 @@ real: setup ## test with real models in the directory REAL_MODELS; CONTRIBUTING.
 
 bench-conductor: setup ## benchmark a local planner, 15 minutes (MODEL=FILE.gguf); writes results-conductor.md
 	@$(BIN)/python benchmarks/bench_conductor.py $(MODEL)
+
+bench-planner: setup ## how long a small planner takes to a plan (MODEL=FILE.gguf, ADAPTER=FILE.gguf or none)
+	@$(BIN)/python benchmarks/bench_small_planner.py $(MODEL) $(ADAPTER)
 
 train-setup: setup ## install torch, transformers, trl, peft and Ray (a CPU build of torch where pip finds one)
 	@$(BIN)/python -c 'import torch, trl, peft, ray' 2>/dev/null || { \
