@@ -251,7 +251,7 @@ def test_a_call_of_a_tool_is_asked_about_and_shown(
     stage.models["alpha"] = calls("write", text="milk")
     allowing = talk(Editor(choose=lambda *_: "once"), talking, flags=flags)
     (offer,) = allowing.asked
-    assert offer.title.startswith("alpha wants to call t.write {")
+    assert str(offer.title).startswith("alpha wants to call t.write {")
     assert offer.raw_input == {"text": "milk"}
     (_, call) = allowing.updates("tool_call")
     assert (call["title"], call["status"]) == ("t.write", "pending")

@@ -110,7 +110,7 @@ from conductor_cli.views.run_text import (
     tool_name,
 )
 from conductor_cli.views.run_tree import Node, run_tree
-from conductor_cli.views.text_layout import WIDEST, Screen, line_texts
+from conductor_cli.views.text_layout import Screen, line_texts
 from conductor_cli.views.trace_text import usage_text
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def offered_plan_data(trace: Trace) -> Data:
     }
 
 
-_PLAN_SCREEN: Final = Screen(width=WIDEST)
+_PLAN_SCREEN: Final = Screen(width=4000)  # The browser breaks the lines
 
 
 def _timeline_data(times: Timeline) -> Data:
