@@ -12,15 +12,16 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,6 +52,7 @@ def question(content: Any = "Why?", **more: Any) -> dict[str, Any]:
     return {"model": "conductor", "messages": [{"role": "user", "content": content}], **more}
 
 
+@cache
 def slow_pdf(operators: int = 600_000) -> str:
     """A PDF document of few bytes that takes long to read, as a data URL."""
     text = b"BT /F1 12 Tf " + b"(x) Tj " * operators + b"ET"
@@ -283,23 +285,42 @@ def attack(
     stage: Stage, name: str, keys: dict[str, str], seconds: float = ATTACK_SECONDS
 ) -> dict[str, list[float]]:
     """Return the seconds of everything that the ordinary client does during an attack."""
-    count, act = ATTACKS[name]
     served = stage.start("serve", "--port", "0", stderr=subprocess.DEVNULL)
     with serving(served) as url, ExitStack() as stack:
-        hostile = Client(url, keys["hostile"])
         ordinary = Client(url, keys["ordinary"])
         for work in ORDINARY.values():
             work(ordinary)  # what the server loads at first is nobody's fault
-        pool = stack.enter_context(ThreadPoolExecutor(max(count, 1)))
-        stack.callback(hostile.over.set)
-        for _ in range(count):
-            pool.submit(hostile.repeat, partial(act, hostile))
+        stack.enter_context(_attacking(name, url, keys["hostile"]))
         time.sleep(SETTLE_SECONDS)
         figures = measure(ordinary, seconds)
         figures["batch"] = [_batch_seconds(ordinary)]
-        hostile.over.set()
         served.kill()
     return figures
+
+
+@contextmanager
+def _attacking(name: str, url: str, key: str) -> Iterator[None]:
+    """Have a hostile client at work: a process of its own, as on a machine of its own.
+
+    As threads of this process it held up what is measured here by making its requests.
+    """
+    command = [sys.executable, "-m", "scripts.faults.neighbours", name, url, key]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2]) as hostile:
+        try:
+            yield
+        finally:
+            hostile.kill()
+
+
+def attack_until_killed(name: str, url: str, key: str) -> None:
+    """Do again and again what an attack of this name does."""
+    os.nice(5)  # what makes the requests takes processors that the server has for itself elsewhere
+    count, act = ATTACKS[name]
+    client = Client(url, key)
+    with ThreadPoolExecutor(max(count, 1)) as pool:
+        for _ in range(count):
+            pool.submit(client.repeat, partial(act, client))
+        client.over.wait()
 
 
 def measure(client: Client, seconds: float) -> dict[str, list[float]]:
@@ -340,3 +361,7 @@ def judge(name: str, figures: dict[str, list[float]]) -> Outcome:
             problems.append(f"{work} {late:.1f} s")
     print(f"{name}, 99 % within ms: {', '.join(parts)} ({os.getloadavg()[0]:.0f} load)", flush=True)
     return Outcome(problem=", ".join(problems))
+
+
+if __name__ == "__main__":
+    attack_until_killed(*sys.argv[1:])
