@@ -93,6 +93,8 @@ def call(name: str, given: dict[str, Any]) -> str:
         case "babble":
             print("this is no message", flush=True)
             return "said"
+        case "half":
+            return "half \ud83d, whole \U0001f600"
         case "grow":
             TOOLS.append(tool("grown"))
             send(method="notifications/tools/list_changed")
@@ -108,6 +110,14 @@ def call(name: str, given: dict[str, Any]) -> str:
                 for method in ("sampling/createMessage", "elicitation/create", "roots/list")
             )
     return name
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """An object in an object, so many of them."""
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"in": value}
+    return value
 
 
 def request(params: dict[str, Any]) -> str:
@@ -135,9 +145,18 @@ def listed(cursor: str) -> dict[str, Any]:
         start = int(cursor or 0)
         page = [tool(f"tool{number}") for number in range(start, start + 1000)]
         return {"tools": page, **({"nextCursor": str(start + 1000)} if start < 9000 else {})}
+    if MODE == "pages":
+        number = int(cursor or 0) + 1
+        return {"tools": [tool(f"tool{number % 3}")], "nextCursor": str(number)}
+    if MODE == "none":
+        return {"tools": []}
     if MODE == "bare":
         return {"tools": [*TOOLS, {"name": "bare"}]}
-    more = {"names": MISNAMED, "bombs": ["bomb", "promise"]}.get(MODE, [])
+    more = {
+        "names": MISNAMED,
+        "bombs": ["bomb", "promise"],
+        "answers": ["half", "deep", "parts"],
+    }.get(MODE, [])
     return {"tools": [*TOOLS, *map(tool, more)]}
 
 
@@ -153,6 +172,10 @@ def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         case "tools/call":
             if params["name"] == "picture":
                 return {"content": [{"type": "image", "data": PIXEL, "mimeType": "text/html"}]}
+            if params["name"] == "deep":
+                return {"content": [], "structuredContent": nested(300)}
+            if params["name"] == "parts":
+                return {"content": [{"type": "text", "text": "y"}] * 100_000}
             text = call(params["name"], params.get("arguments") or {})
             promised: dict[str, Any] = (
                 {"structuredContent": {}} if params["name"] == "promise" else {}

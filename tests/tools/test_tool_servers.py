@@ -208,6 +208,35 @@ def test_10_000_tools_are_100_and_a_notice() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("mode", "tools", "notice"),
+    [
+        ("pages", 3, "t lists 3 tools on the first 100 pages, and the rest is not read"),
+        ("none", 0, "t lists no tool that may be used: conductor tools test t"),
+    ],
+)
+def test_a_list_without_an_end_and_one_without_a_tool_are_told(
+    mode: str, tools: int, notice: str
+) -> None:
+    with Desk(raw(mode)) as desk:
+        assert len(desk.tools()) == tools
+        assert desk.box.take_notices() == (notice,)
+
+
+def test_half_a_letter_in_an_answer_loses_nothing_else() -> None:
+    with Desk(raw("answers")) as desk:
+        assert desk.call("half").text == "half \ufffd, whole \U0001f600"
+
+
+@pytest.mark.parametrize("name", ["deep", "parts"])
+def test_an_answer_that_cannot_be_read_fails_at_once(name: str) -> None:
+    """Not when its time is over, which is a minute: the server has answered."""
+    with Desk(raw("answers")) as desk:
+        result = desk.call(name)
+    assert result.error
+    assert "its answer is no JSON-RPC message, or has more than 250,000 values" in result.text
+
+
 def test_names_fit_every_provider() -> None:
     with Desk(raw("names")) as desk:
         tools = desk.tools()

@@ -16,7 +16,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from conductor_cli.core.bounded_parsing import has_more_values
 from conductor_cli.core.formatting import format_count
+from conductor_cli.core.json_rpc import find_message_id, without_half_letters
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.guarded_program import GuardedProgram, can_run_programs
 from conductor_cli.programs.network_environment import network_environment
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 
 MAX_MESSAGE: Final = 16 << 20  # Bytes of one message. A program that sends a longer one is ended
+MAX_VALUES: Final = 250_000  # Of the JSON of one message: each takes time and memory to read
 MAX_GARBAGE: Final = 1000
 """Lines that are no message, such as a program's own remarks. After so many of them it is ended."""
 GRACE: Final = 0.3
@@ -112,6 +115,7 @@ class ServerProgram:
                     message = _read_message(line)
                     if isinstance(message, Exception):
                         garbage += 1
+                        message = _failed_answer(line) or message
                     if garbage > MAX_GARBAGE:
                         lines = format_count(garbage, "line")
                         self.problem = f"it wrote {lines} that are no message"
@@ -155,10 +159,31 @@ def _read_message(line: bytes) -> SessionMessage | Exception:
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter
 
+    line = without_half_letters(line)
     try:
+        if has_more_values(line, MAX_VALUES):
+            raise ValueError(f"it has more than {MAX_VALUES:,} values")
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except (ValueError, RecursionError) as error:
         return error
+
+
+def _failed_answer(line: bytes) -> SessionMessage | None:
+    """Return an error in place of an answer that cannot be read: whoever asked waits for one.
+
+    None for another line, and where its id cannot be read.
+    """
+    from mcp.shared.message import SessionMessage
+    from mcp.types import ErrorData, JSONRPCError
+
+    message_id = None
+    if b'"method"' not in line:
+        message_id = find_message_id(line, line)
+    if message_id is None:
+        return None
+    text = f"its answer is no JSON-RPC message, or has more than {MAX_VALUES:,} values"
+    failure = ErrorData(code=-32700, message=text)
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=message_id, error=failure))
 
 
 async def _write_messages(

@@ -338,14 +338,26 @@ class ServerSession:
             raise ServerError(self._problem() or self._take_lack() or _describe(error)) from None
         self._tools = tuple(tools.values())[:MAX_TOOLS]
         self._result_schemas = schemas
-        if more:
-            name = self.server.name
-            listed = format_count(len(tools), "tool")
-            if cursor is not None:
+        self._note_list(len(tools), has_more=more, is_read_whole=cursor is None)
+
+    def _note_list(self, count: int, *, has_more: bool, is_read_whole: bool) -> None:
+        """Leave a notice where tools are not used, or where there are none."""
+        name = self.server.name
+        listed = format_count(count, "tool")
+        if has_more:
+            if not is_read_whole:
                 listed += " or more"
             self.notices.append(
                 f"{name} lists {listed}; the first {MAX_TOOLS} are used, or those in "
                 f"tools.{name}.only"
+            )
+        elif not is_read_whole:
+            self.notices.append(
+                f"{name} lists {listed} on the first {MAX_PAGES} pages, and the rest is not read"
+            )
+        elif not count:
+            self.notices.append(
+                f"{name} lists no tool that may be used: conductor tools test {name}"
             )
 
     async def call(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,10 @@ def test_files_of_a_prompt_are_attached_as_ask_attaches_them(stage: Stage, tmp_p
         await editor.ask("What is", far)
         with pytest.raises(RequestError, match="audio is not read"):
             await editor.ask(audio_block("aGk=", "audio/wav"))
+        os.mkfifo(tmp_path / "pipe")
+        pipe = resource_link_block("pipe", (tmp_path / "pipe").as_uri())
+        with pytest.raises(RequestError, match="is a pipe"):
+            await editor.ask("What is in", pipe)
         with pytest.raises(RequestError, match="is not in base64"):
             await editor.ask(image_block("!", "image/png"))
 
@@ -317,7 +322,15 @@ def test_slash_commands_answer_without_a_worker(stage: Stage) -> None:
         await editor.ask("/good")
         assert "rated run" in editor.text()
         many = "9" * 5000
-        wrong = ("/redo x", "/redo", "/workers gamma", "/plan", "/bad x", f"/redo {many}")
+        wrong = (
+            "/redo x",
+            "/redo",
+            "/workers gamma",
+            "/plan",
+            "/bad x",
+            f"/redo {many}",
+            "/redo 1 gamma",
+        )
         for line in (*wrong, f"/good {many}"):
             with pytest.raises(RequestError) as refused:
                 await editor.ask(line)

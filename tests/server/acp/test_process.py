@@ -62,6 +62,11 @@ def test_an_editor_gets_answers_and_errors_and_nothing_else_on_stdout(stage: Sta
     assert editor.answer(None)["error"]["code"] == -32700
     assert editor.call("session/fly", sessionId=session)["error"]["code"] == -32601
     assert editor.call("session/prompt", sessionId=session)["error"]["code"] == -32602
+    halves = [{"type": "text", "text": "half a letter: \ud83d, a whole one: \U0001f600"}]
+    number = editor.send("session/prompt", sessionId=session, prompt=halves)
+    assert editor.answer(number)["result"] == {"stopReason": "end_turn"}
+    sent = stage.asked("alpha")[-1].json["messages"][-1]["content"]
+    assert "half a letter: \ufffd, a whole one: \U0001f600" in sent
     unknown = editor.call("session/prompt", sessionId="acp-1", prompt=[])
     assert "there is no session" in unknown["error"]["message"]
     editor.write(b'{"jsonrpc": "2.0", "id": 77, "x": "' + b"x" * (17 << 20) + b'"}')

@@ -146,6 +146,11 @@ def test_bad_messages_are_answered_and_do_no_harm(stage: Stage) -> None:
     for line in (b"{", b"[]", b"\xff\xfe", b'{"jsonrpc": "2.0"}', b"[" * 100_000):
         client.write(line)
         assert client.answer(None)["error"]["code"] == -32700, line[:20]
+    wrong = b'{"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": [1]}'
+    client.write(wrong)
+    assert client.answer(7)["error"]["code"] == -32700  # whoever asked does not wait
+    client.write(b'{"jsonrpc": "2.0", "id": 7, "result": [1]}')
+    assert client.answer(None)["error"]["code"] == -32700  # nobody here asked this 7
     client.write(b"")
     client.send("no/such", {}, 1)
     assert client.answer(1)["error"]["code"] == -32601

@@ -111,7 +111,10 @@ def _linked_files(block: ResourceContentBlock, attacher: Attacher) -> list[File]
     """Return the file or the files of the directory that a link names, from the disk."""
     address = urlsplit(block.uri)
     if address.scheme == "file":
-        return attacher.attach_all(_path_of(block.uri))
+        path = _path_of(block.uri)
+        if Path(path).is_fifo():  # nobody may ever write to it, and no editor could end the wait
+            raise UsageError(f"{one_line(path)} is a pipe", hint="attach files only")
+        return attacher.attach_all(path)
     shown = one_line(block.uri)[:MAX_SHOWN]
     attacher.tell(f"{shown} is not a file on this machine: its name is a part of the question only")
     return []

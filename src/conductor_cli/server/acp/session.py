@@ -282,6 +282,8 @@ class EditorSession:
         elif (step := parse_whole_number(number)) is not None:
             chosen = worker.strip() or None
             earlier = reset_from_step(earlier, step, chosen, only_dependents=True)
+            if chosen is not None:
+                _check_offered([chosen], self._only or self._offered())
         else:
             hint = "for example: /redo 2, or on another worker: /redo 2 NAME"
             raise UsageError(f"{number!r:.40} is not a step", hint=hint)
@@ -293,14 +295,11 @@ class EditorSession:
         """Use only some workers from now on, and say which there are."""
         names = tuple(words.replace(",", " ").split())
         workers = {worker.name: worker for worker in offered_workers(self.settings())}
-        offered = self.starter.options.workers or tuple(workers)
+        offered = self._offered()
         if names == ("all",):
             self._only = ()
         elif names:
-            unknown = [name for name in names if name not in offered]
-            if unknown:
-                hint = f"there are: {', '.join(offered)}"
-                raise UsageError(f"there is no worker {unknown[0]!r:.60}", hint=hint)
+            _check_offered(names, offered)
             self._only = names
         lines = []
         for name in offered:
@@ -310,6 +309,12 @@ class EditorSession:
                 lines.append(f"- `{name}`{mark}: {worker.about or worker.model_name}")
         feed.say("\n".join(lines) or "No workers are set up: `conductor setup` sets them up.")
         return "end_turn"
+
+    def _offered(self) -> tuple[str, ...]:
+        """Return the names of the workers that this process may use."""
+        if self.starter.options.workers:
+            return self.starter.options.workers
+        return tuple(worker.name for worker in offered_workers(self.settings()))
 
     async def show_cost(self, _: str, feed: EditorFeed) -> StopReason:
         """Say what the runs of this session have cost."""
@@ -328,6 +333,14 @@ class EditorSession:
         rating = rate_run(self.settings(), self.last, verdict, step=step)
         feed.say(describe_rating(rating))
         return "end_turn"
+
+
+def _check_offered(names: Sequence[str], offered: Sequence[str]) -> None:
+    """Raise `UsageError` where one of the names is none of the workers that are offered."""
+    for name in names:
+        if name not in offered:
+            hint = f"there are: {', '.join(offered)}"
+            raise UsageError(f"there is no worker {name!r:.60}", hint=hint)
 
 
 def working_directory(name: str) -> Path | None:

@@ -14,7 +14,6 @@ import asyncio
 import json
 import logging
 import os
-import re
 import threading
 import warnings
 from collections.abc import AsyncIterator
@@ -22,6 +21,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
+from conductor_cli.core.json_rpc import find_message_id, without_half_letters
 from conductor_cli.server.http.process import handle_endings
 from conductor_cli.system.event_loop import run_async
 
@@ -38,12 +38,6 @@ it.
 
 # Bytes at either end of a message that is too large in which its id is looked for
 _ENDS: Final = 4096
-
-_ID: Final = rb'"id"\s*:\s*(\d{1,18}|"[^"\\\\]{1,200}")'
-_FIRST_ID: Final = re.compile(
-    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:"method"\s*:\s*"[a-z/]+"\s*,\s*)?' + _ID
-)
-_LAST_ID: Final = re.compile(_ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
 
 
 class Output:
@@ -102,7 +96,7 @@ class Input:
         threading.Thread(target=self._read, name="stdin", daemon=True).start()
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        """Yield each message. Nobody waits for an answer to one of which no id can be read."""
+        """Yield each message. What is none is answered, with its id where that can be read."""
         from mcp_types import jsonrpc_message_adapter
 
         while (read := await self._lines.get()) is not None:
@@ -111,11 +105,15 @@ class Input:
             if head:
                 await self._output.write(_too_large(head, line))
                 continue
+            line = without_half_letters(line)
             try:
                 jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
                 error = {"code": -32700, "message": "the line is not a JSON-RPC message"}
-                await self._output.write(_line(None, error=error))
+                request = None
+                if b'"method"' in line:  # a response has the id of another request
+                    request = find_message_id(line, line)
+                await self._output.write(_line(request, error=error))
             else:
                 yield line.decode()
 
@@ -153,10 +151,7 @@ def _too_large(head: bytes, tail: bytes) -> str:
     To a call of a tool it is one that the client's model reads. Programs write the id at the front
     or at the back.
     """
-    request: int | str | None = None
-    match = _FIRST_ID.match(head) or _LAST_ID.search(tail)
-    if match is not None:
-        request = json.loads(match[1].decode("utf-8", "replace"))
+    request = find_message_id(head, tail)
     text = f"the message is larger than {MAX_MESSAGE >> 20} MiB: give less text"
     if request is None or b'"tools/call"' not in head:
         return _line(request, error={"code": -32600, "message": text})
