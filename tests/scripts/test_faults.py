@@ -6,6 +6,7 @@ judging times.
 
 from __future__ import annotations
 
+import base64
 import random
 import shutil
 import time
@@ -404,3 +405,9 @@ def test_a_hostile_client_keeps_no_ordinary_one_waiting(tmp_path: Path, name: st
             figures = neighbours.attack(stage, name, neighbours.prepare(stage), seconds=1.0)
     late = {work: seconds for work, seconds in figures.items() if max(seconds) > 10}
     assert late == {}
+
+
+def test_the_slow_documents_of_a_hostile_client_are_read() -> None:
+    """Each is made another one by more letters of base64, which padding would forbid."""
+    encoded = neighbours.slow_pdf(2).partition("base64,")[2]
+    assert base64.b64decode(encoded + "AAAA", validate=True).startswith(b"%PDF")
