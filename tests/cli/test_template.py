@@ -118,6 +118,21 @@ def test_a_template_takes_the_users_workers_where_its_own_are_not_there(stage: S
     assert done.json["steps"][-1]["worker"] == "second"
 
 
+def test_a_shipped_limit_on_money_is_one_on_tokens_where_no_price_is_known(stage: Stage) -> None:
+    stage.configure(workers=("alpha", "beta"))
+    reply = says(json.dumps({"block": False, "findings": []}))
+    stage.models |= dict.fromkeys(("alpha", "beta"), reply)
+    told = ("there is none of alpha, beta: the limit is 200,000 tokens", "price=IN,OUT")
+    stage.ok("ask", "-t", "review", "Why?", told=told)
+    limited = ("ask", "-t", "review", "Why?", "--max-cost", "0.2")
+    refused = stage.run(*limited)
+    assert refused.code == 3
+    assert "the cost limit cannot be enforced" in refused.err
+    assert "tokens instead;" not in refused.err
+    write(own(stage), "mine", 'question = "$question"\n[limits]\ncost = "0.50"')
+    stage.fails(3, "ask", "-t", "mine", "Why?", told="the cost limit cannot be enforced")
+
+
 def test_what_is_to_stay_on_this_machine_gets_no_stand_in_elsewhere(stage: Stage) -> None:
     far = 'kind = "openai"\nmodel = "gpt-6-luna"\nprice = { input = 1, output = 1 }\n'
     stage.configure(f"[workers.far]\n{far}", workers=())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -20,17 +21,20 @@ from conductor_cli.config.files import Source, read_toml
 from conductor_cli.config.project import SWITCH, project_places
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import UsageError, suggest
+from conductor_cli.core.formatting import format_money, format_names
 from conductor_cli.core.plan import REVIEW, SELF, Plan, Step, to_written_name
 from conductor_cli.core.plan_file import changed_limits
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.core.trace import Trace
+from conductor_cli.models.prices import with_prices
 from conductor_cli.models.recipients import is_local
 from conductor_cli.models.worker_options import model_of
 from conductor_cli.state.opening import open_state
 from conductor_cli.system.disk import make_private_directory, write_atomically
 
 SHIPPED: Final = Path(__file__).parents[1] / "recipes"
+SHIPPED_ORIGIN: Final = "shipped"  # Whose templates these are
 NAME: Final = re.compile(r"[A-Za-z0-9][\w-]{0,39}")
 PLACEHOLDER: Final = re.compile(r"\$(\$|[a-z][a-z0-9_]*)")
 LOCAL: Final = "local"  # What a template calls a worker whose texts stay on this machine
@@ -98,6 +102,33 @@ class TemplateFile:
             ) from None
 
 
+TOKENS_FOR_A_DOLLAR: Final = 400_000
+"""Those that a limit on tokens has in place of a dollar: as the limits that `setup` proposes."""
+
+
+def enforceable_limits(
+    template: Template, name: str, workers: Sequence[Worker]
+) -> tuple[Mapping[str, Any], str]:
+    """Return the limits of a template that came with this package, and what to tell of them.
+
+    One on money cannot be enforced for workers without a price, so it is one on tokens for them.
+    """
+    cost = template.limits.get("cost")
+    unpriced = [worker.name for worker in with_prices(workers)[0] if worker.price is None]
+    if cost is None or not unpriced:
+        return template.limits, ""
+    limits = {key: value for key, value in template.limits.items() if key != "cost"}
+    tokens = int(Decimal(str(cost)) * TOKENS_FOR_A_DOLLAR)
+    limits["tokens"] = min(tokens, limits.get("tokens") or tokens)
+    notice = (
+        f"the template {name} limits a run to {format_money(Decimal(str(cost)))}, which needs "
+        f"prices, and there is none of {format_names(unpriced)}: the limit is "
+        f"{limits['tokens']:,} tokens instead; to set a price: conductor workers set "
+        f"{unpriced[0]} price=IN,OUT"
+    )
+    return limits, notice
+
+
 def own_path(settings: Settings, name: str) -> Path:
     """Return where the user's template of this name is.
 
@@ -122,7 +153,7 @@ def find_templates(settings: Settings) -> dict[str, TemplateFile]:
         for settings_file in reversed(project_places()):
             directory = settings_file.parent / ".conductor" / "templates"
             directories.append(("project", directory))
-    directories.append(("shipped", SHIPPED))
+    directories.append((SHIPPED_ORIGIN, SHIPPED))
     files: dict[str, TemplateFile] = {}
     for origin, directory in directories:
         for path in sorted(directory.glob("*.toml")):

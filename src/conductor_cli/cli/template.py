@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer  # noqa: TC002 - Typer reads the annotations
 
@@ -143,13 +143,19 @@ def open_template(
             )
         templates.note_seen(file, session.settings)
     template = file.read()
-    limits = {f"limits.{key}": value for key, value in template.limits.items()}
-    session.lower_limits(opt.check_flags(limits, str(file.path)), str(file.path))
     if template.files_only:
         session.narrow_readers(template.files_only, str(file.path))
     if session.settings.rehearsal:
+        _lower_limits(session, file, template.limits)
         return _with_reviews(templates.fill_template(template, name, values, words), ())
     workers = _usable_workers(session.settings, only)
+    limits = template.limits
+    # Whoever limits money wants that kept, and is told that it cannot be
+    if file.origin == templates.SHIPPED_ORIGIN and session.settings["limits.cost"] is None:
+        limits, notice = templates.enforceable_limits(template, name, workers)
+        if notice:
+            session.tell(notice)
+    _lower_limits(session, file, limits)
     stand_ins = templates.stand_ins(template, values, workers)
     filled = templates.fill_template(template, name, {**stand_ins, **values}, words)
     names = [worker.name for worker in workers]
@@ -170,6 +176,13 @@ def open_template(
             f"{chosen}; to choose: -p {key}=NAME"
         )
     return filled
+
+
+def _lower_limits(
+    session: Session, file: templates.TemplateFile, limits: Mapping[str, Any]
+) -> None:
+    settings = {f"limits.{key}": value for key, value in limits.items()}
+    session.lower_limits(opt.check_flags(settings, str(file.path)), str(file.path))
 
 
 def _usable_workers(settings: Settings, only: Sequence[str]) -> Sequence[Worker]:
