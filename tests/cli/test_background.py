@@ -19,6 +19,8 @@ from tests.cli.terminals import Gate, terminal
 
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}\n")
 PATIENCE_SECONDS = 60.0
+# The command in a terminal that stays open after its end, as a shell's does
+SHELL = ("sh", "-c", '"$@" && read line', "sh", *COMMAND)
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +69,24 @@ def test_a_background_run_has_the_exit_code_of_the_run_and_reads_a_pipe(stage: S
     run = begin(stage, "Count these", given=b"one two three", stdin=subprocess.PIPE)
     stage.ends(7, "trace", "wait", run)
     assert "one two three" in str(stage.asked("alpha")[0].json)
+
+
+def test_the_terminal_that_began_it_rings_when_it_waits_and_ends(stage: Stage) -> None:
+    stage.configure()
+    with terminal(stage, "ask", "--bg", "--approve", "hi", command=SHELL, TERM="foot") as shown:
+        shown.until("conductor trace cancel")
+        (path,) = stage.traces.glob("*.jsonl")
+        run = path.stem
+        shown.until(lambda _: "notify;conductor;conductor waits for approval of" in shown.raw)
+        assert "\x1b]2;" not in shown.raw, "the title is that of another program"
+        until(lambda: state_of(stage, run)["waits"] == "approval of the plan")
+        with terminal(stage, "trace", "attach", run, size=(80, 40)) as other:
+            other.until("l: leave it")
+            other.program.send("d")
+            assert other.end() == 130
+        shown.until(lambda _: "conductor cancelled after" in shown.raw)
+        shown.program.sendline("")
+        assert shown.end() == 0
 
 
 def test_it_survives_the_terminal_that_began_it(stage: Stage) -> None:

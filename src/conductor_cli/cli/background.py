@@ -7,17 +7,19 @@ of the run. What needs a person waits, and `trace attach` or the page of `serve`
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.input_requests import InputReply
-from conductor_cli.views.base import RunView
+from conductor_cli.views.attention import Attention
+from conductor_cli.views.base import OutputContext, RunView, Stderr
 
 if TYPE_CHECKING:
     from conductor_cli.core.events import Event, InputAsked, ToolOffered
@@ -77,14 +79,62 @@ def take_background() -> BackgroundView | None:
     return BackgroundView(int(descriptor))
 
 
+class LeftTerminal(io.TextIOBase):
+    """The terminal that a run was begun on and has left: what is written goes there, or nowhere.
+
+    It is opened for each text, so that it may be closed meanwhile. Nothing but bells and
+    notifications is written, since other programs use it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        flags = os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags)
+        try:
+            # Its number may belong to somebody else by now
+            if os.isatty(descriptor) and os.fstat(descriptor).st_uid == os.getuid():
+                os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+        return len(text)
+
+
 class BackgroundView(RunView):
-    """Tells the command that started this process that its run has begun; leaves the terminal."""
+    """Tells the command that started this process that its run has begun; leaves the terminal.
+
+    That is rung when the run waits for a person or ends, once `ring_by` has been called.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         os.set_inheritable(descriptor, False)
+        self._terminal = ""
+        with suppress(OSError):
+            self._terminal = os.ttyname(2)
+        self._attention = RunView()
 
-    def show(self, _: Event, trace: Trace) -> None:
+    def ring_by(self, context: OutputContext) -> None:
+        """Have the terminal rung as the settings say: nobody looks at this run."""
+        if not self._terminal or context.quiet or context.notify == "off":
+            return
+        stderr = Stderr(cast("TextIO", LeftTerminal(self._terminal)))
+        self._attention = Attention(
+            stderr, context.notify, context.environ, absent_seconds=0, sets_title=False
+        )
+
+    def show(self, event: Event, trace: Trace) -> None:
+        self._leave_terminal(trace)
+        self._attention.show(event, trace)
+
+    def close(self) -> None:
+        self._attention.close()
+
+    def _leave_terminal(self, trace: Trace) -> None:
         if self._descriptor < 0 or not trace.run:
             return
         nowhere = os.open(os.devnull, os.O_RDWR)

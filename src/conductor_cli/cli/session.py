@@ -285,6 +285,7 @@ class Session:
         around = replace(self.output_context, asked=chat)
         view: RunView
         if self.background is not None:
+            self.background.ring_by(around)
             view = self.background
         else:
             view = open_views(self.output, self.settings["output.progress"], around)

@@ -69,11 +69,13 @@ class Attention(RunView):
         environ: Mapping[str, str],
         *,
         absent_seconds: float = ABSENT_SECONDS,
+        sets_title: bool = True,
     ) -> None:
+        """Without `sets_title` the terminal's title is left alone: other programs have it."""
         self._stderr = stderr
         self._form = choose_notification(notify, environ)
         self._in_tmux = bool(environ.get("TMUX"))
-        self._has_title = environ.get("TERM", "") not in _WITHOUT_TITLE
+        self._has_title = sets_title and environ.get("TERM", "") not in _WITHOUT_TITLE
         self._absent_seconds = absent_seconds
         self._timer: threading.Timer | None = None
         self._waits = False
