@@ -50,7 +50,10 @@ def test_no_limit_and_garbage_are_no_error(tmp_path: Path, monkeypatch: pytest.M
 
 
 @LINUX
-def test_cores_that_others_use_are_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_that_others_use_are_not_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hardware, "LOAD_FILE", tmp_path / "none")
     monkeypatch.setattr(hardware, "physical_cores", lambda: 4)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     idle = []
@@ -58,6 +61,21 @@ def test_cores_that_others_use_are_not_idle(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
         idle.append(hardware.idle_cores())
     assert idle == [4, 4, 3, 1, 1]
+
+
+@LINUX
+@pytest.mark.parametrize(("running", "idle"), [(1, 4), (4, 4), (6, 3), (9, 1), (40, 1)])
+def test_cores_that_others_used_a_moment_ago_are_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: int, idle: int
+) -> None:
+    """The plan of the question before, for one."""
+    file = tmp_path / "loadavg"
+    file.write_text(f"7.00 3.00 1.00 {running}/180 4711\n")
+    monkeypatch.setattr(hardware, "LOAD_FILE", file)
+    monkeypatch.setattr(hardware, "physical_cores", lambda: 4)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "getloadavg", lambda: (7.0, 3.0, 1.0))
+    assert hardware.idle_cores() == idle
 
 
 def program(directory: Path, body: str) -> dict[str, str]:
