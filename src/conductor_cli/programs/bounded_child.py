@@ -202,7 +202,7 @@ def answer_as_child(script: str, memory: int, cpu_seconds: int, *, has_neighbour
     if memory and os.name == "posix":
         os.nice(NICENESS)
     if has_neighbours and os.name == "posix":
-        _give_way_to_neighbours()
+        _give_way_when_long()
     if memory:
         _limit_resources(memory, cpu_seconds)
     spec = spec_from_file_location("answering", script)
@@ -215,19 +215,18 @@ def answer_as_child(script: str, memory: int, cpu_seconds: int, *, has_neighbour
         out.flush()
 
 
-def _give_way_to_neighbours() -> None:
-    """Let other processes go first, and further ones once this one has worked for long."""
+def _give_way_when_long() -> None:
+    """Let other processes go first once this one has worked for long."""
     import signal
 
-    def give_way_further(*_: object) -> None:
-        _set_niceness_of_session(os.nice(LONG_NICENESS - NICENESS), attempts=5)
+    def give_way(*_: object) -> None:
+        _set_niceness_of_session(os.nice(LONG_NICENESS - NICENESS))
 
-    _set_niceness_of_session(os.nice(0))
-    signal.signal(signal.SIGPROF, give_way_further)
+    signal.signal(signal.SIGPROF, give_way)
     signal.setitimer(signal.ITIMER_PROF, LONG_SECONDS)
 
 
-def _set_niceness_of_session(niceness: int, *, attempts: int = 1) -> None:
+def _set_niceness_of_session(niceness: int) -> None:
     """Let other sessions go first.
 
     Linux shares processors among sessions before it looks at the processes in them (autogroups),
@@ -235,7 +234,7 @@ def _set_niceness_of_session(niceness: int, *, attempts: int = 1) -> None:
     """
     if os.getsid(0) != os.getpid() or not os.path.exists(_SESSION_NICENESS):  # noqa: PTH110
         return
-    for _ in range(attempts):
+    for _ in range(5):
         try:
             with open(_SESSION_NICENESS, "wb", buffering=0) as file:  # noqa: PTH123
                 file.write(b"%d" % niceness)
