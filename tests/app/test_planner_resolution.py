@@ -188,6 +188,17 @@ def test_each_seed_asks_questions_of_its_own() -> None:
         held_out_cases(10_001, 0)
 
 
+@pytest.mark.parametrize(("size", "most"), [(1_999_999_999, 1), (2_000_000_000, 2)])
+def test_a_small_file_that_was_neither_trained_nor_measured_plans_one_step(
+    size: int, most: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.gguf"
+    with path.open("wb") as file:
+        file.truncate(size)
+    planner = Worker(name="conductor", kind="llama", model=str(path))
+    assert max_planned_steps(planner, PROMPTED) == most
+
+
 @pytest.mark.parametrize(
     ("planner", "profile", "most"),
     [

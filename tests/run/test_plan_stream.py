@@ -175,6 +175,13 @@ def test_a_planner_that_nobody_measured_plans_two_steps_and_the_user_is_told() -
         assert texts(play(orchestra)[1]) == []
 
 
+def test_a_small_planner_that_nobody_measured_plans_one_step_and_the_user_is_told() -> None:
+    capped = replace(with_team(setting("A | - | a"), max_steps=1), limits=Limits())
+    run, events = play(capped)
+    assert len(run.trace.steps) == 1
+    assert texts(events)[0].startswith("the plan has at most 1 step, because nobody has measured")
+
+
 def test_without_a_limit_the_planner_is_asked_for_as_many_steps_as_it_may_have() -> None:
     planner = ScriptedModel([["A | - | a"]])
     play(replace(with_team(setting(planner), max_steps=2), limits=Limits()))

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, suggest
-from conductor_cli.core.plan import MAX_STEPS, UNMEASURED_STEPS
+from conductor_cli.core.plan import MAX_STEPS, SMALL_PLANNER_STEPS, UNMEASURED_STEPS
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, ROUTED, Guide, Profile
 from conductor_cli.core.usage import FREE
@@ -358,14 +358,31 @@ async def resolve_profile(settings: Settings, model: Model | None) -> Profile:
     return profile
 
 
+SMALL_PLANNER_BYTES: Final = 2_000_000_000
+"""A model file below this size is a small one: it has at most 3 billion weights of 5 bits."""
+
+
 def max_planned_steps(planner: Worker | None, profile: Profile) -> int:
     """Return the most steps of a plan where the settings do not limit them.
 
     Few for a model file that was not trained to plan and was not measured by `conductor tune`.
     """
-    is_file = planner is not None and planner.kind == "llama"
     is_measured = bool(profile.guide.proof) or not profile.untrained
-    return UNMEASURED_STEPS if is_file and not is_measured else MAX_STEPS
+    if planner is None or planner.kind != "llama" or is_measured:
+        return MAX_STEPS
+    if 0 < _size_of_model(Path(planner.model)) < SMALL_PLANNER_BYTES:
+        return SMALL_PLANNER_STEPS
+    return UNMEASURED_STEPS
+
+
+def _size_of_model(path: Path) -> int:
+    """Return the bytes of a model file with all its parts; 0 where one is missing."""
+    from conductor_cli.models.llama.gguf import part_files
+
+    try:
+        return sum(part.stat().st_size for part in part_files(path))
+    except (ModelError, OSError):
+        return 0
 
 
 def configured_profile(settings: Settings) -> Profile:

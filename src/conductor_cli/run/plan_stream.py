@@ -405,8 +405,9 @@ class PlanStream:
         is_capped = cap < MAX_STEPS and state.limits.steps is None
         if not is_capped or self._context.single or len(state.trace.steps) < cap:
             return
+        most = f"{cap} steps" if cap > 1 else "1 step"
         state.stream.notice(
-            f"the plan has at most {cap} steps, because nobody has measured how well this planner "
+            f"the plan has at most {most}, because nobody has measured how well this planner "
             f"plans; conductor config set limits.steps {MAX_STEPS} allows more, and conductor tune "
             "measures it"
         )
