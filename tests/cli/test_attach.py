@@ -221,6 +221,29 @@ def test_the_command_for_a_text_in_another_encoding_works(
 
 
 @pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("日本語のテキスト", "shift_jis"),
+        ("日本語のテキスト", "euc_jp"),
+        ("Привет, как дела?", "koi8-r"),
+        ("x = 1  # Привет, как дела сегодня", "cp1251"),
+        ("你好世界", "gb18030"),
+    ],
+)
+def test_an_encoding_that_cannot_be_guessed_is_not_named(
+    stage: Stage, tmp_path: Path, text: str, encoding: str
+) -> None:
+    (tmp_path / "a.txt").write_bytes(text.encode(encoding))
+    told = ("its encoding is not known", "iconv -f ENCODING -t UTF-8 a.txt")
+    stage.costs_nothing(2, "ask", "What?", "-f", "a.txt", cwd=tmp_path, told=told)
+
+
+def test_an_empty_file_is_told(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    stage.ok("ask", "What?", "-f", tmp_path / "a.txt", told="a.txt is empty")
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ("ask", "What?", "-f"),

@@ -69,6 +69,12 @@ _CONTROL_BYTES: Final = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
 _NOT_CP1252_BYTES: Final = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 """Bytes that mean nothing in Windows-1252."""
 
+_OTHER_BYTES: Final = re.compile(rb"[\x80-\xff]")
+_RUNS_OF_OTHER_BYTES: Final = re.compile(rb"[\x80-\xff]{4,}")
+_LETTERS: Final = re.compile(rb"[A-Za-z]")
+
+UNKNOWN_ENCODING: Final = "ENCODING"  # What stands for its name in a command
+
 TO_UTF8: Final = "convert it first: iconv -f CP1252 -t UTF-8 FILE, or -f UTF-16 as it was written"
 
 _NO_FILE: Final = "stdin"  # The path of what comes by a pipe or from a source
@@ -249,6 +255,8 @@ class Attacher:
         Raises `UsageError`.
         """
         file = self.attach(path)
+        if not file.text and file.attachment is None:
+            self.tell(f"{path} is empty")
         # The shell may have made the name from a pattern, and a link in a stranger's directory
         # leads anywhere.
         target = path
@@ -510,7 +518,7 @@ def decode_text(content: bytes, source: str, path: str = "") -> str:
         if not encoding:
             raise UsageError(f"{source} is not text", hint=ATTACHABLE) from None
         where = f"byte 0x{content[error.start]:02x} at offset {error.start}"
-        message = f"{source} is not UTF-8 text: {where}; it may be {encoding}"
+        message = f"{source} is not UTF-8 text: {where}; {_describe_encoding(encoding)}"
         raise UsageError(message, hint=_conversion(path or source, encoding)) from None
     if "\x00" in text:
         raise _has_nul_bytes(content, source, path, refused)
@@ -526,7 +534,7 @@ def _has_nul_bytes(content: bytes, source: str, path: str, refused: str) -> Usag
     if not encoding:
         message = f"{source} holds NUL bytes, so it is not text"
         return UsageError(message, hint=ATTACHABLE)
-    message = f"{source} is not UTF-8 text: it may be {encoding}"
+    message = f"{source} is not UTF-8 text: {_describe_encoding(encoding)}"
     return UsageError(message, hint=_conversion(path or source, encoding))
 
 
@@ -535,7 +543,8 @@ def _guess_encoding(content: bytes) -> str:
 
     The name is empty where the bytes are no text. A byte order mark says it. Without one, UTF-16 of
     a text in Latin letters has a zero in every second byte. Other bytes may be of any encoding of 8
-    bits: Windows-1252 is the commonest one, and holds Latin-1.
+    bits: Windows-1252 is the commonest one, and holds Latin-1. In a text of Western Europe letters
+    with accents stand among others; where they do not, the encoding is not known.
     """
     if content.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "UTF-32"
@@ -551,9 +560,19 @@ def _guess_encoding(content: bytes) -> str:
         return "UTF-16BE"
     if _CONTROL_BYTES.search(content):
         return ""
+    others = len(_OTHER_BYTES.findall(content))
+    in_runs = sum(map(len, _RUNS_OF_OTHER_BYTES.findall(content)))
+    if others > len(_LETTERS.findall(content)) or 2 * in_runs > others:
+        return UNKNOWN_ENCODING
     if _NOT_CP1252_BYTES.search(content):
         return "ISO-8859-1"
     return "CP1252"
+
+
+def _describe_encoding(encoding: str) -> str:
+    if encoding == UNKNOWN_ENCODING:
+        return "its encoding is not known, as of CP1251, GB18030 or SHIFT_JIS"
+    return f"it may be {encoding}"
 
 
 def _conversion(path: str, encoding: str) -> str:
