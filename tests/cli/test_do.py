@@ -37,6 +37,17 @@ def test_a_command_runs_only_after_a_yes(
     assert request.json["model"] == "alpha"
 
 
+def test_no_command_is_taken_for_an_option_of_the_shell(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    proposes(stage, "--version; exit 3")
+    with terminals.terminal(stage, "do", "-m", "alpha", "say the version") as screen:
+        screen.until("Run it? [y/N]")
+        screen.program.send("y\r")
+        assert screen.end() == 3
+
+
 def test_no_explanation_moves_the_command_off_the_screen(stage: Stage, tmp_path: Path) -> None:
     """Nor does one look like a command, as it stands in one paragraph above it."""
     made = tmp_path / "made"

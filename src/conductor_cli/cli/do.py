@@ -192,6 +192,8 @@ def _shell() -> str:
 def _run_in_shell(shell: str, command: str) -> int:
     """Run a command as if it had been typed, and return its exit code as a shell has it."""
     option = "/c" if os.name == "nt" else "-c"
+    if command.startswith(("-", "+")):  # a shell would take it for an option of its own
+        command = f" {command}"
     # Ctrl-C is for the command, which is in the same group of processes
     with handle_signal(signal.SIGINT, lambda *_: None):
         try:
