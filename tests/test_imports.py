@@ -72,6 +72,23 @@ def test_a_start_imports_nothing_heavy(arguments: list[str]) -> None:
     assert NOT_AT_START.intersection(json.loads(done.stderr.splitlines()[-1])) == set()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["trace", "list", "--state", "failed"],
+        ["--quiet", "config", "show"],
+        ["ask", "--demo", "--no-trace", "--progress", "none", "What is 2 + 2?"],
+    ],
+    ids=["trace", "config", "ask"],
+)
+def test_a_command_imports_no_validator_for_its_options(arguments: list[str]) -> None:
+    """Typer would import pydantic for each option, given or not."""
+    command = [sys.executable, "-c", START, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "pydantic" not in json.loads(done.stderr.splitlines()[-1])
+
+
 @pytest.mark.parametrize("library", ONE_DOOR)
 def test_a_heavy_library_is_imported_in_one_file_inside_a_function(library: str) -> None:
     """Each heavy library is imported in one file, when it is needed."""
