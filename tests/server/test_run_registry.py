@@ -25,7 +25,7 @@ import pytest
 
 from conductor_cli.core.errors import UsageError
 from conductor_cli.server.api import apis
-from conductor_cli.server.api.request import ClientRequest
+from conductor_cli.server.api.request import ClientRequest, RequestError
 from conductor_cli.server.http import process
 from conductor_cli.server.http.access import Principal
 from conductor_cli.server.options import ServerOptions
@@ -92,6 +92,24 @@ def test_a_piece_is_written_at_once_only_to_who_has_all_before_it() -> None:
 
     asyncio.run(read())
     assert written == ["one ", "refused ", "two "]
+
+
+def test_a_client_of_a_whole_answer_is_woken_once_and_holds_nothing_up() -> None:
+    async def read() -> None:
+        run = ServedRun("run", "key", ResponseStream())
+        reader = Subscriber(run, heartbeat=60, takes_pieces=False)
+        run.readers.add(reader)
+        reading = asyncio.create_task(reader.pieces())
+        await asyncio.sleep(0)
+        run.add(AnswerText("x" * (2 * run_registry.MAX_UNREAD)), at_once=True)
+        assert run.keeps_up.is_set()
+        await asyncio.sleep(0)
+        assert not reader.woken.is_set()
+        run.end(RequestError(500, "internal", "the run has failed"))
+        assert await reading is None
+        reader.close()
+
+    asyncio.run(read())
 
 
 class Gate(threading.Event):

@@ -416,10 +416,12 @@ class _ReplyReader:
                     break
         except ModelError as error:
             self.problem = error
-        joined = joined_texts(chunks)
-        for chunk in joined:
-            self._hear(chunk)
-        return joined
+        if len(chunks) > 1:
+            chunks = joined_texts(chunks)
+        if self.is_silent:
+            for chunk in chunks:
+                self._hear(chunk)
+        return chunks
 
     def end(self) -> Iterator[Chunk]:
         """Yield what the decoder held back, then the last chunk. Raises `ModelError`."""
@@ -428,7 +430,7 @@ class _ReplyReader:
             yield chunk
 
     def _hear(self, chunk: Chunk) -> None:
-        if self.is_silent and (chunk.text or chunk.thinking or chunk.tool_call):
+        if chunk.text or chunk.thinking or chunk.tool_call:
             self.is_silent = False
 
     def _read_event(self, data: str, chunks: list[Chunk]) -> bool:
@@ -442,11 +444,13 @@ class _ReplyReader:
             return True
         self._last = data
         for frame in parse_frames(data, self._name, self._secrets):
-            translated = frame if self._translate is None else self._translate(frame)
-            if translated.get("error"):
-                raise error_in_body(self._name, translated, self._secrets)
+            translated = frame
+            if self._translate is not None:
+                translated = self._translate(frame)
+                if translated.get("error"):
+                    raise error_in_body(self._name, translated, self._secrets)
             chunks += self.decoder.frame(translated)
-            if frame.get("type") in self._last_types:
+            if self._last_types and frame.get("type") in self._last_types:
                 self._is_done = True
                 self.ended = True
                 return False

@@ -93,7 +93,8 @@ class SseParser:
                 begin = bytes(self._pending) + begin
                 self._pending.clear()
             for line in begin.split(b"\n"):
-                self._check_size(len(line))
+                if len(line) > self._limit:
+                    raise self._too_long
                 if not self._begun:
                     self._begun = True
                     line = line.removeprefix(codecs.BOM_UTF8)  # noqa: PLW2901
@@ -101,7 +102,8 @@ class SseParser:
                 if name == b"data":
                     value = value.removeprefix(b" ")
                     self._size += len(value) + 1
-                    self._check_size(self._size)
+                    if self._size > self._limit:
+                        raise self._too_long
                     self._data.append(value.decode("utf-8", "replace"))
                 elif not line:  # an empty line ends an event
                     if self._data:
@@ -116,7 +118,8 @@ class SseParser:
                     self._is_error = value.strip() == b"error"
         if rest:
             self._pending += rest
-            self._check_size(len(self._pending))
+            if len(self._pending) > self._limit:
+                raise self._too_long
         return events
 
     def _with_line_feeds(self, piece: bytes) -> bytes:
@@ -126,9 +129,9 @@ class SseParser:
         self._ended_with_cr = piece.endswith(b"\r")
         return piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-    def _check_size(self, size: int) -> None:
-        if size > self._limit:
-            raise ModelError("broken", f"the server sent a line of more than {self._limit} bytes")
+    @property
+    def _too_long(self) -> ModelError:
+        return ModelError("broken", f"the server sent a line of more than {self._limit} bytes")
 
 
 def _as_error_object(data: str) -> str:
@@ -214,9 +217,12 @@ def parse_list(text: str, name: str, secrets: Secrets) -> Mapping[str, Any]:
     return {"data": frames} if isinstance(value, list) else frames[0]
 
 
+_DECODE: Final = json.JSONDecoder().decode  # As `json.loads`, without a look at its options
+
+
 def _json_of(text: str) -> Any:  # noqa: ANN401 - any JSON value
     try:
-        return json.loads(text)
+        return _DECODE(text)
     except (ValueError, RecursionError):
         return None
 

@@ -395,7 +395,8 @@ class ChatReplyDecoder:
         if reason := choice.get("finish_reason"):
             self.finish = finish_of(str(reason))
             self._end_word = str(reason)
-        self._note_stop(frame, choice)
+        if self._stops:
+            self._note_stop(frame, choice)
         delta = choice.get("delta")
         # The last frame of some servers has the whole message beside an empty delta.
         if not delta and not self._has_begun:
@@ -414,7 +415,10 @@ class ChatReplyDecoder:
         return True
 
     def _delta(self, delta: Mapping[str, Any]) -> list[Chunk]:
-        spoken, thought = _parts(delta.get("content"))
+        content = delta.get("content")
+        if len(delta) == 1 and type(content) is str:  # as most are
+            return self._text_delta(content)
+        spoken, thought = _parts(content)
         thought = (
             thought or text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
         )
@@ -437,6 +441,19 @@ class ChatReplyDecoder:
             return [chunk] if chunk else []
         calls = [Chunk(tool_call=piece) for piece in self._calls.feed(pieces)]
         return [chunk, *calls] if chunk else calls
+
+    def _text_delta(self, content: str) -> list[Chunk]:
+        """Return what a delta adds that has nothing but text."""
+        if not content:
+            return []
+        text, thinking = self._split(self._text_halves.feed(content), is_marked=False)
+        if text:
+            text = self._texts.feed(text)
+        if thinking:
+            thinking = self._thoughts.feed(self._thought_halves.feed(thinking))
+        chunk = self._chunk(text, thinking)
+        self._has_begun = True
+        return [] if chunk is None else [chunk]
 
     def _split(self, content: str, *, is_marked: bool) -> tuple[str, str]:
         """Return the text and the thinking in what was said as content.

@@ -281,7 +281,7 @@ class Batches:
                 )
                 served, write = await self._begin(record["endpoint"], item.fields["body"], client)
                 run = served.id
-                reader = self._registry.open(served)
+                reader = self._registry.open(served, takes_pieces=False)
                 try:
                     while await reader.pieces() is not None:
                         reader.restart_silence()

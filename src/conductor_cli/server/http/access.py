@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -498,6 +499,7 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__} at {', '.join(lines) or 'an unknown place'}{refusal}"
 
 
+@lru_cache(maxsize=64)  # clients say the same few
 def is_loopback_host(host: str) -> bool:
     """Return whether a Host header, with or without a port, names this machine itself."""
     with suppress(ValueError):

@@ -68,7 +68,7 @@ class RunAnswer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, and let the registry know when the client has gone."""
-        reader = self.registry.open(self.served)
+        reader = self.registry.open(self.served, takes_pieces=self.request.stream)
         self._write_body = scope.get(WRITE_BODY)
 
         async def watch() -> None:  # the body was read before
@@ -96,9 +96,7 @@ class RunAnswer:
         Returns whether the client got the end of the run.
         """
         is_begun = False
-        while (pieces := await reader.pieces()) is not None:
-            if pieces:
-                continue
+        while await reader.pieces() is not None:
             if not is_begun:
                 is_begun = True
                 headers = {"content-type": "application/json", "x-request-id": self.served.id}
@@ -188,10 +186,12 @@ class RunAnswer:
 
         If not, `pieces` gives it, and a stream whose encoder fails gets its end there.
         """
-        with suppress(Exception):
-            if self._write_body is not None:
-                return self._write_body(_frames(encoder, (piece,)))
-        return False
+        if self._write_body is None:
+            return False
+        try:
+            return self._write_body(_frames(encoder, (piece,)))
+        except Exception:  # noqa: BLE001 - whatever it is, `pieces` meets it again
+            return False
 
     def _end_frames(self, encoder: AnswerEncoder) -> bytes:
         """Return the end of a stream: that of the answer, or the error that the run ended with."""

@@ -120,7 +120,9 @@ class CreateAnswer:
         await self.registry.starter.load_call_ids()
         await require_schema(received.request)
         served = await self._run_for(received)
-        request = replace(received.request, blobs={})
+        request = received.request
+        if request.blobs:
+            request = replace(request, blobs={})
         return RunAnswer(self.registry, served, api, request, self.path)
 
     async def _run_for(self, received: _Received) -> ServedRun:

@@ -104,7 +104,8 @@ def begin_served(  # noqa: PLR0913 - what a request says, and what is known of i
 
     async def build(of: str) -> ServedJob:
         job = await make(registry.starter, request, of, principal.key, purpose)
-        job = replace(job, spec=replace(job.spec, leased=leased))
+        if leased:
+            job = replace(job, spec=replace(job.spec, leased=True))
         if not events:
             return job
         trace = show_events(served, Trace(), events)

@@ -13,7 +13,7 @@ when it is out already: it stays, and the answer follows as a paragraph of its o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from operator import attrgetter
@@ -254,28 +254,32 @@ class ResponseStream:
         if path == answering and texts:
             yield from self._write("".join(texts))
 
-    def _read_delta(self, path: Path, event: ev.StepDelta) -> Iterator[Piece]:
+    def read_delta(self, event: ev.StepDelta) -> Sequence[Piece]:
+        """Return what a client is told at a piece of text of a step, as `read` does."""
+        return self._read_delta((event.step,), event)
+
+    def _read_delta(self, path: Path, event: ev.StepDelta) -> Sequence[Piece]:
         if path == self._answering:
-            if event.thinking:
-                yield Reasoning(event.thinking)
-            if event.text:
-                yield from self._write(event.text)
-        elif path == self._answering[: len(path)]:
+            if not event.thinking:
+                return self._write(event.text)
+            return (Reasoning(event.thinking), *self._write(event.text))
+        if path == self._answering[: len(path)]:
             pass  # the whole answer of a nested run, which is out already
         elif path[: len(self._answering)] == self._answering and event.text:
             held_path, _ = self._held
             if held_path != path:
                 self._held = (path, [])
             self._held[1].append(event.text)
+        return ()
 
-    def _write(self, text: str) -> Iterator[Piece]:
-        if self._holds_text:
-            return
+    def _write(self, text: str) -> Sequence[Piece]:
+        if self._holds_text or not text:
+            return ()
         if self._new_paragraph:
             self._new_paragraph = False
             text = f"\n\n{text}"
         self._written.append(text)
-        yield AnswerText(text)
+        return (AnswerText(text),)
 
     def _narrate(self, event: ev.Event, trace: Trace) -> Iterator[Piece]:
         is_edge = isinstance(event, ev.RunStarted | ev.RunFinished | ev.RunFailed)

@@ -129,14 +129,21 @@ class ServedRun:
     def show(self, event: ev.Event, trace: Trace) -> None:
         # What a worker writes comes in many small pieces, everything else in few, some of them
         # together.
-        at_once = isinstance(event, ev.StepDelta)
+        if isinstance(event, ev.StepDelta):
+            for piece in self.stream.read_delta(event):
+                self.add(piece, at_once=True)
+            return
         for piece in self.stream.read(event, trace):
-            self.add(piece, at_once=at_once)
+            self.add(piece)
         self.began.set()
 
     def pace(self) -> None:
         """Let the run wait, or go on, as its clients read."""
-        if self.readers and all(self.size - reader.taken > MAX_UNREAD for reader in self.readers):
+        for reader in self.readers:
+            if not reader.is_behind:
+                self.keeps_up.set()
+                return
+        if self.readers:
             self.keeps_up.clear()
         else:
             self.keeps_up.set()
@@ -169,35 +176,45 @@ class ServedRun:
 
     def add(self, piece: Piece, *, at_once: bool = False) -> None:
         """Keep a piece. `at_once`: who has all before it is sent it by this task."""
-        last = self.items[-1] if self.items else None
-        if not isinstance(piece, Reasoning):
+        if isinstance(piece, ToolCall):
             self.answered.set()
-        if not isinstance(piece, Reasoning | AnswerText):
             self.items.append(piece)
             self.size += BLOCK_CHARACTERS
         else:
-            self.size += len(piece.text)
-            if isinstance(piece, AnswerText) and self.first_text_at is None:
+            if self.first_text_at is None and isinstance(piece, AnswerText):
+                self.answered.set()
                 self.first_text_at = time.monotonic()
-            if (
-                isinstance(last, _Block)
-                and last.kind is type(piece)
-                and len(last.text) < BLOCK_CHARACTERS
-            ):
-                last.text += piece.text
-            else:
-                self.items.append(_Block(type(piece), piece.text))
+            self.size += len(piece.text)
+            self._add_text(piece)
+        is_written = False  # To a client that has all by now, so that the run need not wait
         for reader in self.readers:
-            if not (at_once and reader.write_now(piece)):
+            if not reader.takes_pieces:
+                continue
+            if at_once and reader.write_now(piece):
+                is_written = True
+            else:
                 reader.woken.set()
-        self.pace()
+        if not is_written:
+            self.pace()
+
+    def _add_text(self, piece: Reasoning | AnswerText) -> None:
+        last = self.items[-1] if self.items else None
+        kind = type(piece)
+        if isinstance(last, _Block) and last.kind is kind and len(last.text) < BLOCK_CHARACTERS:
+            last.text += piece.text
+        else:
+            self.items.append(_Block(kind, piece.text))
 
 
 class Subscriber:
-    """One client's place in a run. Use `pieces` until it returns None, then look at `run.ended`."""
+    """One client's place in a run. Use `pieces` until it returns None, then look at `run.ended`.
 
-    def __init__(self, run: ServedRun, *, heartbeat: float) -> None:
+    A client that does not take pieces is sent the whole answer, and woken for that alone.
+    """
+
+    def __init__(self, run: ServedRun, *, heartbeat: float, takes_pieces: bool = True) -> None:
         self.run = run
+        self.takes_pieces = takes_pieces
         self.is_gone = False
         self.taken = 0  # As `ServedRun.size`: how much of it this client was given
         self.woken = asyncio.Event()
@@ -214,6 +231,11 @@ class Subscriber:
         self._last = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._is_silent = False
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much waits for this client that the run has to wait, too."""
+        return self.takes_pieces and self.run.size - self.taken > MAX_UNREAD
 
     def leave(self) -> None:
         """The client is gone: `pieces` returns at once."""
@@ -271,7 +293,7 @@ class Subscriber:
             self._item -= 1
             self._offset = len(last.text)
         self.taken = self.run.size
-        self.restart_silence()
+        self._last = self._loop.time()
         return True
 
     def _tick(self) -> None:
@@ -291,6 +313,8 @@ class Subscriber:
         The last block may still grow, so the next call begins at its end.
         """
         pieces = list[Piece]()
+        if not self.takes_pieces:
+            return pieces
         items = self.run.items
         while self._item < len(items):
             item = items[self._item]
@@ -564,9 +588,10 @@ class RunRegistry:
         served.task.add_done_callback(lambda _: self._keep_ended(served, place))
         return served
 
-    def open(self, served: ServedRun) -> Subscriber:
+    def open(self, served: ServedRun, *, takes_pieces: bool = True) -> Subscriber:
         """A reader from the beginning. Close it with `close`."""
-        reader = Subscriber(served, heartbeat=self.limits.heartbeat)
+        heartbeat = self.limits.heartbeat
+        reader = Subscriber(served, heartbeat=heartbeat, takes_pieces=takes_pieces)
         served.readers.add(reader)
         self._group(served)
         if served.leaving is not None:
