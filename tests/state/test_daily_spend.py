@@ -375,6 +375,44 @@ def test_an_absurd_cost_never_gives_money_or_calls_back(place: Path, cost: str) 
     assert read_spent(place, NOON.date())[0].usage.calls == 2
 
 
+def test_the_end_of_a_quick_call_is_recorded_with_the_next_call_or_a_moment_later(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then the most that it may have cost counts."""
+
+    async def call(spend: DailySpend) -> Reservation:
+        room = Reservation(answer=900, tokens=1000, cost=Decimal(0), call=True)
+        assert await spend.reserve(lambda _: room, lambda _: None, ANN) is room
+        return room
+
+    def held() -> tuple[int, int]:
+        (row,) = read_spent(place, NOON.date())
+        return row.open, row.usage.tokens
+
+    async def work() -> None:
+        spend = DailySpend(place, cents(100), now=lambda: NOON)
+        monkeypatch.setattr(spending, "GROUP_SECONDS", 60.0)
+        first = await call(spend)
+        spend.settle(first, Usage(calls=1, tokens_in=10, tokens_out=10))
+        assert held() == (1, 1000)
+        second = await call(spend)
+        assert held() == (1, 1020)
+        spend.close()  # which ends the timer of the first call
+        monkeypatch.setattr(spending, "GROUP_SECONDS", 0.1)
+        spend.settle(second, Usage(calls=1, tokens_in=10, tokens_out=10))
+        async with asyncio.timeout(30):
+            while held() != (0, 40):  # noqa: ASYNC110 - a timer records it
+                await asyncio.sleep(0.01)
+        monkeypatch.setattr(spending, "GROUP_SECONDS", 60.0)
+        third = await call(spend)
+        spend.settle(third, Usage(calls=1, tokens_in=10, tokens_out=10))
+        spend.close()
+        assert held() == (0, 60)
+        assert spend.take_problem() == ""
+
+    asyncio.run(work())
+
+
 def test_a_database_that_another_run_has_begun_again_is_noticed(place: Path) -> None:
     """No run goes on with the file that was removed, where its limit would not be held."""
     one = OneRun(place, cents(2))

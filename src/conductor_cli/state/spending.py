@@ -13,7 +13,9 @@ A client of a server may have a limit of its own on each day, beside those of th
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import os
 import secrets
 import sqlite3
@@ -45,6 +47,12 @@ _CREATING: Final = threading.Lock()
 """Held by the thread that creates the file: another one opens it only when its descriptor is
 closed.
 """
+
+GROUP_SECONDS: Final = 0.1
+"""How long the end of a call waits for the next transaction where there was one just before. Until
+then its reservation counts, which is at least as much.
+"""
+CHECKED_SECONDS: Final = 1.0  # How long a transaction shows that the file can be written
 
 MAX_AMOUNT: Final = 10**15
 """The most that one row counts, in tokens and in billionths of a dollar. A worker that states an
@@ -527,14 +535,16 @@ class DailySpend(Spending):
         """The newest calls that have ended and are not in the file, which a full disk may refuse
         for hours.
         """
-        self._written = 0.0
+        self._written = -math.inf  # When the newest transaction has ended
+        self._recording: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
+        """What records the calls that have ended, where no other transaction does it before."""
 
     @property
     def _has_limits(self) -> bool:
         return bool(self.limits) or self.client.cost is not None
 
     def check(self) -> None:
-        if not self._has_limits:
+        if not self._has_limits or time.monotonic() - self._written < CHECKED_SECONDS:
             return
         if problem := self.find_problem():
             raise ConfigError(
@@ -598,13 +608,30 @@ class DailySpend(Spending):
         if row is None and usage == NO_USAGE:
             return
         self._unrecorded.append(_Ended(row, day, reservation, worker, usage, failed))
-        # Beside many calls, it is written with the next one.
-        if len(self._begun) > 8 and time.monotonic() - self._written < 0.1:
+        if time.monotonic() - self._written >= GROUP_SECONDS or not self._record_soon():
+            self._record_ended()
+
+    def _record_soon(self) -> bool:
+        """Have the calls that have ended recorded in a moment; False outside an event loop."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        if self._recording is None or self._recording[0] is not loop:
+            self._recording = (loop, loop.call_later(GROUP_SECONDS, self._record_ended))
+        return True
+
+    def _record_ended(self) -> None:
+        self._recording = None
+        if not self._unrecorded:
             return
-        if problem := self.find_problem():  # which records it
+        if problem := self.find_problem():  # which records them
             self._problem = f"what was spent is not recorded: {self.directory}: {problem}"
 
     def close(self) -> None:
+        if self._recording is not None:
+            self._recording[1].cancel()
+            self._recording = None
         if self._unrecorded:
             self.find_problem()  # which records it
         if self._database is not None:
