@@ -92,10 +92,19 @@ ADDS_UP = {
     "--param": "test_repeated_files_and_parameters_are_all_read",
     "--set": "test_repeated_settings_add_up_or_are_refused",
     "--header": "test_repeated_headers_are_all_kept",
+    "--model": "test_repeated_models_are_all_added",
     "--systems": "test_repeated_systems_and_fields_are_all_used",
     "--fields": "test_repeated_systems_and_fields_are_all_used",
 }
 """Every option that adds up, and the test which shows that its command uses all that it reads."""
+
+
+def test_repeated_models_are_all_added(stage: Stage) -> None:
+    stage.ok("workers", "add", "--base-url", stage.url, "--model", "gamma", "-m", "delta")
+    assert {table["model"] for table in stage.own_settings["workers"].values()} == {
+        "gamma",
+        "delta",
+    }
 
 
 @pytest.mark.parametrize(
