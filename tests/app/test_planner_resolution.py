@@ -79,6 +79,15 @@ def test_a_file_is_stored_in_a_setting_by_its_whole_path(
     assert stage.own_settings[section][key] == "other.gguf"
 
 
+def test_without_a_planner_a_worker_that_is_there_is_named(stage: Stage) -> None:
+    stage.configure('[workers.mine]\nkind = "command"\ncommand = ["cat"]', conductor=None)
+    told = ("conductor model use alpha", 'conductor ask -m alpha "…"')
+    stage.costs_nothing(5, "ask", "Why?", told=told)
+    stage.ok("ask", "-m", "alpha", "Why?")
+    stage.ok("model", "use", "alpha")
+    stage.ok("ask", "Why?")
+
+
 def test_a_url_without_a_model_says_which_model_plans(stage: Stage) -> None:
     """In a pipe, in JSON, in the trace and in the list.
 

@@ -270,6 +270,15 @@ def _nothing_chosen(settings: Settings) -> ConductorUnusable:
         return ConductorUnusable(
             problem, hint=f"conductor model rm {name}; then pull or import it again"
         )
+    for item in settings.workers:
+        if item.enabled and item.worker.kind in PRESETS:
+            name = item.worker.name
+            hint = (
+                f"to have a worker plan: conductor model use {name}; to ask it without a plan: "
+                f'conductor ask -m {name} "…"\n'
+                "to find or download a planner: conductor setup"
+            )
+            return ConductorUnusable("no planner is chosen", hint=hint)
     if is_installed():
         hint = f"to find or download one: conductor setup; to try the demo models: {TRY_DEMO}\n"
         hint += (
