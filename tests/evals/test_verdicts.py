@@ -15,7 +15,13 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.question import Question
 from conductor_cli.evals.outcomes import CaseOutcome, EvaluationSpec, judge_run
 from conductor_cli.evals.report import corrected_p_values, reach_verdict, report_notes
-from conductor_cli.evals.summary import SIGNIFICANT, Summary, prove_differences, summarize
+from conductor_cli.evals.summary import (
+    NEAR_BEST,
+    SIGNIFICANT,
+    Summary,
+    prove_differences,
+    summarize,
+)
 from conductor_cli.evals.systems import RunSetup, select_systems
 from conductor_cli.models.base import ScriptedModel
 from tests.evals.kit import case, orchestra
@@ -165,3 +171,43 @@ def test_nobody_right_in_the_first_runs_is_no_fault_of_the_cases() -> None:
     summary = summary_of(alone__a="--", conductor="--")
     assert "in the 4 of 160 runs that are done" in reach_verdict(summary, runs=160).finding
     assert "check the answers and the scorer" in reach_verdict(summary, runs=4).finding
+
+
+def test_a_way_that_is_as_good_as_the_best_worker_is_rarely_called_better() -> None:
+    """One worker is better than the others: half of the cases often choose another one."""
+    random = Random(2)
+    trials = 150
+    better = 0
+    for _ in range(trials):
+        made = []
+        for number in range(100):
+            share = min(0.98, max(0.02, random.gauss(0.6, 0.2)))
+            for name in ("alone:w0", "alone:w1", "alone:w2", *WAYS):
+                lag = 0.1 if name in ("alone:w1", "alone:w2") else 0.0
+                verdict: Any = "right" if random.random() < share - lag else "wrong"
+                made.append(CaseOutcome(system=name, case=str(number), verdict=verdict))
+        summary = summarize(made, ["alone:w0", "alone:w1", "alone:w2", *WAYS])
+        better += advise(summary).startswith(("Plan", "Route"))
+    assert better / trials <= SIGNIFICANT
+
+
+def test_a_way_that_is_hardly_above_the_best_worker_is_not_called_better() -> None:
+    """It is above the workers that the two halves of the cases choose."""
+    names = [str(number) for number in range(60)]
+    for seed in range(500):
+        random = Random(seed)
+        made = []
+        for name, share in (("alone:a", 0.6), ("alone:b", 0.55), *((way, 0.7) for way in WAYS)):
+            for case_id in names:
+                verdict: Any = "right" if random.random() < share else "wrong"
+                made.append(CaseOutcome(system=name, case=case_id, verdict=verdict))
+        summary = summarize(made, ["alone:a", "alone:b", *WAYS])
+        comparison = summary.systems[-1].versus_best
+        assert comparison is not None
+        proved = prove_differences({"conductor": comparison})["conductor"]
+        if proved.is_near_best:
+            assert proved.p < SIGNIFICANT
+            assert not proved.is_better
+            assert comparison.p_best >= NEAR_BEST
+            return
+    raise AssertionError("in no trial the best worker was near")

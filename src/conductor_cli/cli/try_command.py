@@ -24,7 +24,12 @@ from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.evals.cases import EVERYDAY
-from conductor_cli.evals.report import describe_faults, format_p, system_table
+from conductor_cli.evals.report import (
+    NEAR_BEST_REASON,
+    describe_faults,
+    format_p,
+    system_table,
+)
 from conductor_cli.evals.summary import (
     Comparison,
     ProvedDifference,
@@ -172,7 +177,9 @@ def advise(summary: Summary) -> str:
     cases = format_count(compared.cases, "case")
     needed = cases_needed(compared.difference, compared.unequal, comparisons=len(ways))
     more = ""
-    if needed and needed > compared.cases:
+    if proved[PLANNED].is_near_best:
+        more = f" But {NEAR_BEST_REASON}."
+    elif needed and needed > compared.cases:
         more = f" About {round_up(needed):,} would show it if it is as large as it looks here."
     return (
         f"Cannot say from {cases} whether a plan pays: {_difference(plan, name, proved[PLANNED])}."

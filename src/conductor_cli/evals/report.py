@@ -83,6 +83,9 @@ class EvaluationVerdict:
         return " ".join(filter(None, (self.finding, self.warning)))
 
 
+NEAR_BEST_REASON: Final = "the single worker that did best on all of them is nearly as good"
+
+
 def reach_verdict(
     summary: Summary, *, runs: int = 0, spent: Decimal | None = None
 ) -> EvaluationVerdict:
@@ -154,6 +157,8 @@ def _compare_systems(summary: Summary, judged: Sequence[SystemResult]) -> Evalua
     if proved.is_real:
         return EvaluationVerdict(finding=finding)
     warning = f"{format_count(comparison.cases, 'case')} cannot tell these apart"
+    if proved.is_near_best:
+        return EvaluationVerdict(finding=finding, warning=f"{warning}: {NEAR_BEST_REASON}.")
     needed = cases_needed(comparison.difference, comparison.unequal, comparisons=len(others))
     if needed is None or needed <= comparison.cases:
         return EvaluationVerdict(finding=finding, warning=f"{warning}.")
