@@ -5,7 +5,9 @@ No import cycle, and a sentence or a telling name in every test.
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,9 @@ import pytest
 from scripts.check_cycles import find_cycle
 
 TESTS = Path(__file__).resolve().parent
+CHANGING = {"compress", "getpid", "mkdtemp", "now", "random", "time", "today", "urandom", "uuid4"}
+"""Functions whose results differ between two processes; `gzip.compress` writes the time."""
+
 SHORT_NAME = re.compile(r"\bdef test_(?:[^_\W]+_?){0,3}\(")
 
 
@@ -45,8 +50,6 @@ def test_an_import_cycle_is_found(
 
 def test_every_test_says_what_holds() -> None:
     """A test function has a docstring with the fact it holds, or a name of four words."""
-    import ast
-
     silent = []
     for path in sorted(TESTS.rglob("test_*.py")):
         text = path.read_text(encoding="utf-8")
@@ -59,6 +62,51 @@ def test_every_test_says_what_holds() -> None:
             if has_short_name and not ast.get_docstring(node):
                 silent.append(f"{path.relative_to(TESTS)}:{node.lineno} {node.name}")
     assert silent == []
+
+
+def test_the_ids_of_tests_are_the_same_in_each_process() -> None:
+    """Several processes of pytest must collect the same tests, or none is run.
+
+    So the cases of a test that are made by a clock, by chance or by packing have names.
+    """
+    unnamed = []
+    for path in sorted(TESTS.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "node_modules" not in path.parts and "parametrize" in text:
+            lines = unnamed_changing_cases(ast.parse(text))
+            unnamed += [f"{path.relative_to(TESTS)}:{line}" for line in lines]
+    assert unnamed == []
+
+
+@pytest.mark.parametrize(
+    ("cases", "is_unnamed"),
+    [
+        ("[gzip.compress(b'x')]", True),
+        ("[time()]", True),
+        ("[b'x', 'time']", False),
+        ("[gzip.compress(b'x')], ids=['packed']", False),
+    ],
+)
+def test_a_case_that_changes_without_a_name_is_found(cases: str, is_unnamed: bool) -> None:
+    tree = ast.parse(f"@pytest.mark.parametrize('case', {cases})\ndef test_it(case): pass")
+    assert bool([*unnamed_changing_cases(tree)]) is is_unnamed
+
+
+def unnamed_changing_cases(tree: ast.Module) -> Iterator[int]:
+    """The lines of calls in the cases of tests that have no names."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or name_of(node) != "parametrize":
+            continue
+        if any(keyword.arg == "ids" for keyword in node.keywords):
+            continue
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Call) and name_of(inner) in CHANGING:
+                yield inner.lineno
+
+
+def name_of(call: ast.Call) -> str:
+    """The last name of what is called."""
+    return ast.unparse(call.func).rpartition(".")[2]
 
 
 def test_each_directory_of_tests_and_each_shared_module_is_explained() -> None:

@@ -285,7 +285,9 @@ def test_a_reply_of_all_its_tokens_comes_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "script", [packed("gzip", gzip.compress(b"data: " + b"x" * (8 << 20), 1)), stream]
+    "script",
+    [packed("gzip", gzip.compress(b"data: " + b"x" * (8 << 20), 1)), stream],
+    ids=["packed", "stream"],
 )
 def test_litellm_reads_no_more(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has its own client, which would make 100 MB of 100 KB at once."""
