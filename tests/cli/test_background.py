@@ -60,6 +60,8 @@ def test_a_run_in_the_background_tells_its_id_and_can_be_waited_for(stage: Stage
         assert f"conductor trace {command} {run}" in done.err
     waited = stage.ends(0, "trace", "wait", run, told=f"run {run}: finished")
     assert waited.out == ""
+    assert f"to read the answer: conductor trace attach {run}" in waited.err
+    assert stage.ok("trace", "attach", run).out == "alpha answers\n"
     assert stage.ok("trace", "show", run, "--json").json["answer"] == "alpha answers"
 
 

@@ -91,6 +91,8 @@ def wait_for_run(run: str, timeout: float | None) -> int:
             return TIMED_OUT
         time.sleep(POLL_SECONDS)
     print_notice(f"run {run}: {describe_outcome(followed.trace)}")
+    if followed.trace.answer:
+        print_notice(f"to read the answer: conductor trace attach {run}")
     return followed.exit_code
 
 
