@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import suppress
 from decimal import Decimal
 from functools import partial
@@ -229,6 +229,15 @@ def test_a_machine_that_is_late_counts_its_own_answers_once(
     """
     monkeypatch.setattr(shared, "RENEW_SECONDS", 0.05 if renews else 60)
     one, two, _ = machines
+    renewals = list[Collection[int]]()
+    renew = SharedBatch.renew
+
+    def count(shards: SharedBatch, held: Collection[int]) -> list[int]:
+        renewed = renew(shards, held)
+        renewals.append(held)
+        return renewed
+
+    monkeypatch.setattr(SharedBatch, "renew", count)
 
     async def late() -> None:
         begun = asyncio.Event()
@@ -245,7 +254,10 @@ def test_a_machine_that_is_late_counts_its_own_answers_once(
         take = "UPDATE conductor_shards SET owner = '', until = '-infinity' WHERE answers IS NULL"
         await asyncio.to_thread(one.database.call, take)
         assert await two.work() is None
-        await asyncio.sleep(0.2)  # one has found out
+        before = len(renewals)
+        # The second of them begins after the first has told what is lost
+        while renews and len(renewals) < before + 2:  # noqa: ASYNC110 - a thread counts them
+            await asyncio.sleep(0.01)
         is_takeover.set()
         assert await task is None
 

@@ -263,9 +263,12 @@ def test_without_a_home_a_program_is_told_what_to_set(container: tuple[str, ...]
 
 def test_too_few_open_files_are_told_as_that(stage: Stage, tmp_path: Path) -> None:
     """A connection that the system refuses does not look like a server that is off."""
+    failures = tmp_path / "a.failed.jsonl"
 
     async def slowly(seen: SeenRequest, wire: Wire) -> None:
-        await asyncio.sleep(0.3)  # so that all are open at once
+        # All connections that the system allows are open until one is refused
+        while not failures.exists() and not wire.gone.is_set():  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.01)
         await says("done")(seen, wire)
 
     stage.configure("[limits]\nattempts = 1", workers={"alpha": "parallel = 64\n"})
@@ -274,6 +277,6 @@ def test_too_few_open_files_are_told_as_that(stage: Stage, tmp_path: Path) -> No
     few_files = ("bash", "-c", 'ulimit -n 40; exec "$@"', "limited")
     done = stage.run(*command, "--parallel", "64", under=few_files)
     assert done.code in {5, 7}, done
-    printed = done.err + (tmp_path / "a.failed.jsonl").read_text()
+    printed = done.err + failures.read_text()
     assert "the system allows no further open file" in printed
     assert "nothing on this machine answers there" not in printed

@@ -356,7 +356,7 @@ def test_nothing_is_left_when_conductor_is_killed(tmp_path: Path) -> None:
     try:
         numbers_found = numbers_in(numbers, 3)
         process.kill()
-        process.wait(5)
+        process.wait(30)
         assert all(gone(each) for each in numbers_found)
     finally:
         process.kill()

@@ -88,7 +88,7 @@ def test_a_server_that_fails_is_left_out_until_it_answers(
         assert sum(seen.method == "POST" for seen in two[0].requests[request_count:]) == 0
         if fault is not None:
             two[0].script = answers("back")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while await ask(model) != "back":
                     pass
         await model.close()

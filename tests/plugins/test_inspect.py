@@ -153,7 +153,7 @@ def test_a_cancelled_sample_cancels_its_workers(stage: Stage) -> None:
     (run,) = (store := TraceStore(stage.traces)).runs()
     assert (error := store.trace(run).error) is not None
     assert error.kind == "cancelled"
-    assert stage.asked("alpha")[0].closed.wait(5)
+    assert stage.asked("alpha")[0].closed.wait(30)
 
 
 def test_the_options_of_a_task_reach_the_worker(stage: Stage) -> None:

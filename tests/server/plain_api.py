@@ -14,7 +14,6 @@ from threading import Thread
 from typing import Any, Final
 
 import httpx
-import pytest
 
 from conductor_cli.core.chat import Message, ToolCall
 from conductor_cli.server.api.errors import error_body
@@ -123,10 +122,10 @@ class Serving:
 def until(look: Callable[[], Any], case_name: str = "it") -> Any:
     """What `look` returns, once that is something."""
     end = time.monotonic() + 60
-    while not (found := look()):
+    while not (value := look()):
         assert time.monotonic() < end, f"waited in vain for {case_name}"
         time.sleep(0.01)
-    return found
+    return value
 
 
 def events(stream: str) -> list[dict[str, Any]]:
@@ -134,9 +133,9 @@ def events(stream: str) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: ")]
 
 
-def deltas(told: list[dict[str, Any]]) -> list[str]:
+def deltas(events: list[dict[str, Any]]) -> list[str]:
     """The pieces of the answer of a streamed response."""
-    return [each["delta"] for each in told if each["type"] == "response.output_text.delta"]
+    return [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
 
 
 def text_of(response: dict[str, Any]) -> str:
@@ -166,7 +165,7 @@ def serving(**options: Any) -> Iterator[Serving]:
     finally:
         server.stop()
         server.stop()
-        thread.join(10)
+        thread.join(30)
         assert not thread.is_alive()
 
 
@@ -177,11 +176,11 @@ def listen_at_small(host: str, port: int | None) -> socket.socket:
 
 
 def wait_until_up(url: str) -> None:
-    for _ in range(100):
+    def is_up() -> bool:
         try:
             httpx.get(f"{url}/health", timeout=30)
         except httpx.ConnectError:
-            time.sleep(0.02)
-        else:
-            return
-    pytest.fail(f"no server at {url}")
+            return False
+        return True
+
+    until(is_up, f"a server at {url}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -266,10 +265,12 @@ def test_a_database_that_is_away_fails_no_request_of_a_batch(
     monkeypatch.setenv("CONDUCTOR_LLM_STATE", postgres.new_database())
     monkeypatch.setattr(batches, "AWAY_SECONDS", 0.05)
     away = threading.Event()
+    refusals = list[Database]()
     connection = Database._connection
 
     def connect(self: Database) -> Any:
         if away.is_set():
+            refusals.append(self)
             raise StateUnavailable("the database is away", reason="state")
         return connection(self)
 
@@ -278,7 +279,7 @@ def test_a_database_that_is_away_fails_no_request_of_a_batch(
         begun = begin(at, [line(number) for number in range(20, 80)])
         until(lambda: finished(at, begun.id) >= 5)
         away.set()
-        time.sleep(1)
+        until(lambda: len(refusals) >= 10)
         away.clear()
         done = over(at, begun.id)
         assert (done.status, done.request_counts.completed, done.error_file_id) == (

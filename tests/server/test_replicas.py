@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -153,9 +152,7 @@ def test_while_the_database_is_away_requests_get_503_and_others_go_on(
             assert len(stage.asked("alpha")) == called
             postgres.control("start")
             started = True
-            back = time.monotonic()
-            while {respond(server).status_code for server in (one, late)} != {200}:
-                assert time.monotonic() - back < 5
+            until(lambda: {respond(server).status_code for server in (one, late)} == {200})
     finally:
         if not started:
             postgres.control("start")
@@ -217,7 +214,7 @@ def test_a_server_that_ends_takes_requests_until_its_balancer_knows(stage: Stage
             == 200
         )
         assert ready(server)[0] == 503
-        server.thread.join(10)
+        server.thread.join(30)
         assert not server.thread.is_alive()
 
 
@@ -238,8 +235,8 @@ def test_a_second_signal_ends_the_pause_and_the_runs(stage: Stage, *, asked: boo
             until(lambda: stage.asked("alpha"))
             server.server.stop()
             server.server.stop()
-            assert asking.result(5).status_code == 503
-        server.thread.join(5)
+            assert asking.result(30).status_code == 503
+        server.thread.join(30)
         assert not server.thread.is_alive()
 
 

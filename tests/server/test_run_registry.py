@@ -240,7 +240,7 @@ def test_a_run_that_nobody_reads_is_stopped(stage: Stage, monkeypatch: pytest.Mo
     stage.models["alpha"] = Gate().script
     with serving() as server:
         run = read_until_text(server)
-        assert stage.asked("alpha")[0].closed.wait(5)
+        assert stage.asked("alpha")[0].closed.wait(30)
         until(lambda: server.registry.find(run).ended)  # type: ignore[union-attr]
     assert TraceStore(stage.traces).ended(run).error.kind == "cancelled"  # type: ignore[union-attr]
 

@@ -116,7 +116,7 @@ class RawClient:
         self.process.stdin.close()
 
     def close(self) -> tuple[int, str]:
-        _, err = self.process.communicate(timeout=10)
+        _, err = self.process.communicate(timeout=60)
         return self.process.returncode, (err or b"").decode()
 
     def vanish(self) -> tuple[int, str]:
@@ -126,4 +126,4 @@ class RawClient:
         process.stdout.close()
         self.close_input()
         with process.stderr:
-            return process.wait(10), process.stderr.read().decode()
+            return process.wait(60), process.stderr.read().decode()

@@ -135,7 +135,7 @@ def has_finished(stage: Stage) -> bool:
 def test_a_signal_ends_the_server_and_keeps_the_trace(stage: Stage) -> None:
     client = asking(stage, "Why?")
     client.process.send_signal(signal.SIGTERM)
-    assert client.process.wait(5) == 143
+    assert client.process.wait(30) == 143
     assert stored(stage)[0].ended
     client.process.communicate()
 
