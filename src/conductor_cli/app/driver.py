@@ -98,7 +98,7 @@ async def needs_planner(job: Job, only: Sequence[str]) -> bool:
         return job.needs_planner
     with suppress(ConductorError):  # which is told where the workers are opened
         pool, _ = await resolve_pool(job.settings, None, only)
-        spec = _may_skip_planner(job)
+        spec = _may_skip_planner(job, stored=False)
         return not leaves_no_choice(spec, pool, job.settings["conductor.mode"], job.settings.limits)
     return True
 
@@ -133,10 +133,10 @@ def begin_run(job: Job, orchestra: Orchestra) -> Run:
     Raises as `check_job` and `start_run`.
     """
     check_job(job)
-    return start_run(orchestra, replace(_may_skip_planner(job), stored=job.store is not None))
+    return start_run(orchestra, _may_skip_planner(job, stored=job.store is not None))
 
 
-def _may_skip_planner(job: Job) -> RunSpec:
+def _may_skip_planner(job: Job, *, stored: bool) -> RunSpec:
     """Return what the run of a job is, without a planner where that has nothing to choose.
 
     Who names a planner on the command line wants its plan.
@@ -146,6 +146,7 @@ def _may_skip_planner(job: Job) -> RunSpec:
         job.spec,
         skips_planner=not (names_planner or job.settings.rehearsal),
         is_plain=bool(job.settings.plain_model),
+        stored=stored,
     )
 
 
@@ -167,6 +168,9 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
                 notice = await recorder.store_event(event)
                 if telemetry is not None:
                     telemetry.read(event)
+                if not job.spec.leased and notice is None:
+                    yield event, trace
+                    continue
                 is_piece = isinstance(ev.innermost_event(event), ev.StepDelta)
                 if job.spec.leased and is_piece and notice is None:
                     # Another process that goes on with the run knows only committed pieces. So a

@@ -201,8 +201,8 @@ class Attempt:
         self._tags = ClosingTagFilter("")
         self._finish: Finish = "other"
         self._stop_sequence = ""
-        # The event that the attempt begins, until it has begun
-        self._announce: ev.StepStarted | None = None
+        # What the worker is sent, until the attempt has begun
+        self._unannounced: tuple[Message, ...] | None = None
         self._conversation: Conversation | None = None
         """A client's conversation, where this attempt gives its next reply."""
         # The files that the worker looks things up in, instead of being sent them
@@ -246,13 +246,7 @@ class Attempt:
             tools = await open_tool_loop(
                 state, self._number, self.worker, self._attempt, self._looked_up
             )
-        self._announce = ev.StepStarted(
-            at=0.0,
-            step=self._number,
-            worker=self.worker.name,
-            attempt=self._attempt,
-            prompt=messages,
-        )
+        self._unannounced = messages
         try:
             while (reply := await self._call(messages, tools)).calls and tools is not None:
                 messages = (*messages, *await tools.answer(reply, messages))
@@ -262,7 +256,7 @@ class Attempt:
                 await self._check_schema(messages)
         except (asyncio.CancelledError, LimitReached) as error:
             # Where no call has begun, nothing was used.
-            if self._announce is None:
+            if self._unannounced is None:
                 reason: Literal["limit"] | None = None
                 if isinstance(error, LimitReached):
                     reason = "limit"
@@ -400,9 +394,7 @@ class Attempt:
         call = _Call()
         began = state.stream.now()
         usage = NO_USAGE
-        if self._announce is not None:
-            state.stream.emit(replace(self._announce, at=began))
-            self._announce = None
+        self._announce(began)
         try:
             timeouts = state.orchestra.timeouts.for_worker(worker)
             take = partial(self._take_chunk, call)
@@ -440,6 +432,20 @@ class Attempt:
             self.usage += usage
             resources.settle(reservation, usage, cached=call.cached, failed=call.failed)
         return reply
+
+    def _announce(self, at: float) -> None:
+        """Tell that the attempt begins, once."""
+        if self._unannounced is None:
+            return
+        started = ev.StepStarted(
+            at=at,
+            step=self._number,
+            worker=self.worker.name,
+            attempt=self._attempt,
+            prompt=self._unannounced,
+        )
+        self._state.stream.emit(started)
+        self._unannounced = None
 
     def _take_chunk(self, call: _Call, chunk: Chunk) -> None:
         """Add a chunk to what is known of a call, and its text to the events of the run."""
@@ -647,11 +653,15 @@ def _option_of(limit: str) -> str:
 
 def _as_client_asks(request: Request, client: Conversation) -> Request:
     """Return a request with what a client asks of its model: temperature, stops, its tools."""
-    if request.temperature is None:
-        request = replace(request, temperature=client.temperature)
+    temperature = request.temperature
+    if temperature is None:
+        temperature = client.temperature
+    seed = request.seed
     if client.seed is not None:
-        request = replace(request, seed=client.seed)
-    request = replace(request, stop=client.stop, sampling=client.sampling)
+        seed = client.seed
+    request = replace(
+        request, temperature=temperature, seed=seed, stop=client.stop, sampling=client.sampling
+    )
     if not client.tools:
         return request
     choice: ToolChoice | Tool = client.tool_choice

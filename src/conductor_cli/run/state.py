@@ -406,7 +406,10 @@ class RunState:
     # What is known of the run
 
     def record(self, number: int) -> StepRecord:
-        return next(record for record in self.trace.steps if record.number == number)
+        for record in self.trace.steps:
+            if record.number == number:
+                return record
+        raise LookupError(f"the run has no step {number}")
 
     def reading_of(self, worker: Worker) -> Reading:
         """Return how a worker reads the question, as the policy lets it see that."""
@@ -458,8 +461,12 @@ class RunState:
         """
         steps = []
         for record in self.trace.steps:
-            if number is None or record.number < number:
-                steps.append(replace(record.step, worker=record.worker))
+            if number is not None and record.number >= number:
+                continue
+            step = record.step
+            if step.worker != record.worker:
+                step = replace(step, worker=record.worker)
+            steps.append(step)
         return tuple(steps)
 
     def call_violation(self, number: int, worker: str) -> str:

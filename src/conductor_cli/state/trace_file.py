@@ -88,7 +88,9 @@ class TraceWriter:
         if isinstance(event, ev.RunStarted):
             run = self.path.name.removesuffix(SUFFIX)
             announce_run(str(self.path.parent), run, one_line(event.origin))
-        self._append(self._lines.add(event))
+        lines = self._lines.add(event)
+        if lines or self._pending:
+            self._append(lines)
         self._ended = isinstance(event, ENDS)
 
     @property
