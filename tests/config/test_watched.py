@@ -56,6 +56,17 @@ def test_a_file_that_changes_counts_at_once(own: tuple[WatchedSettings, Path]) -
         settings.load({})
 
 
+def test_settings_without_a_look_are_those_of_the_last_look(
+    own: tuple[WatchedSettings, Path],
+) -> None:
+    settings, file = own
+    first = settings.load({}, looks=False)
+    assert first.limits.parallel == 3
+    write(file, "[limits]\nparallel = 4\n", age=59.0)
+    assert settings.load({}, looks=False) is first
+    assert settings.load({}).limits.parallel == 4
+
+
 def test_what_is_just_written_is_read_again(
     own: tuple[WatchedSettings, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

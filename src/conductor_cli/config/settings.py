@@ -96,14 +96,19 @@ class Settings:
     plain_model: str = ""
     """The worker, or provider/model, that answers each question in one call, without a plan."""
 
+    _limits: list[Limits] = field(init=False, repr=False, compare=False, default_factory=list)
+
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - any TOML value
         return self.values[name]
 
     @property
     def limits(self) -> Limits:
-        return Limits(
-            **{item.name: self[present_name(f"limits.{item.name}")] for item in fields(Limits)}
-        )
+        if not self._limits:  # each request to a server asks for them several times
+            values = {
+                item.name: self[present_name(f"limits.{item.name}")] for item in fields(Limits)
+            }
+            self._limits.append(Limits(**values))
+        return self._limits[0]
 
     @property
     def day_limits(self) -> DayLimits:

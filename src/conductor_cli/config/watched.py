@@ -40,17 +40,21 @@ class WatchedSettings:
         self._stamps: tuple[Stamp, ...] = ()
         self._kept: dict[str, Settings] = {}
 
-    def load(self, flags: Mapping[str, Any]) -> Settings:
-        """As `load_settings`. Raises `ConfigError`."""
-        stamps = tuple(map(_stamp, (*self._files, *project_paths())))
-        if stamps != self._stamps:
-            self._kept.clear()
-            self._stamps = stamps
+    def load(self, flags: Mapping[str, Any], *, looks: bool = True) -> Settings:
+        """As `load_settings`. Raises `ConfigError`.
+
+        Without `looks` the files are taken to be as they were at the last call.
+        """
+        if looks or not self._stamps:
+            stamps = tuple(map(_stamp, (*self._files, *project_paths())))
+            if stamps != self._stamps:
+                self._kept.clear()
+                self._stamps = stamps
         key = repr(sorted(flags.items()))
         settings = self._kept.get(key)
         if settings is None:
             settings = load_settings(self._environ, flags, self._file)
-            newest = max(max(stamp[-2:]) for stamp in stamps)
+            newest = max(max(stamp[-2:]) for stamp in self._stamps)
             if len(self._kept) < MAX_KEPT and time.time_ns() - newest > SETTLED_SECONDS * 1e9:
                 self._kept[key] = settings
         return settings

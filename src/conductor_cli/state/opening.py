@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import SharedState
 
 SECRET_BYTES: Final = 32
+MAX_FILE_STATES: Final = 8  # States in files that are kept open, by their places
 
 
 class StatePlace(Protocol):
@@ -56,7 +57,15 @@ def open_state(paths: StatePlace) -> State:
         from conductor_cli.state.postgres.records import shared_state
 
         return shared_state(paths.database, paths.state, paths.data)
-    return FileState(paths)
+    # Every request to a server opens it several times. It holds the paths, so that no others get
+    # their id meanwhile.
+    opened = _FILE_STATES.get(id(paths))
+    if opened is None:
+        opened = FileState(paths)
+        if len(_FILE_STATES) >= MAX_FILE_STATES:
+            _FILE_STATES.clear()
+        _FILE_STATES[id(paths)] = opened
+    return opened
 
 
 class FileState:
@@ -69,7 +78,7 @@ class FileState:
         self.paths = paths
         self.place = str(paths.state)
 
-    # Made on first use: every request to a server opens the state, and most use one part of it.
+    # Made on first use: most commands use one part of it.
 
     @cached_property
     def traces(self) -> TraceStore:
@@ -174,6 +183,9 @@ class FileState:
                 if not is_secret(path):  # another server may have made it meanwhile
                     write_atomically(path, secrets.token_bytes(SECRET_BYTES), mode=0o600)
         return path.read_bytes()
+
+
+_FILE_STATES: Final[dict[int, FileState]] = {}
 
 
 def is_secret(path: Path) -> bool:

@@ -381,6 +381,7 @@ async def build_rerun(starter: RunStarter, again: Trace, run: str, client: Princ
         message = f"run {again.run} used tools of its client"
         raise UsageError(message, hint="let the client ask again")
     again.pool.subset([record.step.worker for record in again.steps if record.step.worker != SELF])
+    starter.settings()  # so that their files are looked at
     settings = _client_settings(
         starter, client.key, "", {"conductor.mode": again.mode, "limits.review": 0}
     )
@@ -404,11 +405,11 @@ def _client_settings(
 ) -> Settings:
     """Return the settings for a client that asks for `pool`, with its key's pool and limit.
 
-    Raises `RequestError`.
+    Their files were looked at just before. Raises `RequestError`.
     """
     keys_pool = key.pool if key is not None else ""
     if keys_pool:
-        settings = starter.settings()
+        settings = starter.settings(looks=False)
         servers_pool = ""
         if "conductor.pool" in settings.given:
             servers_pool = settings["conductor.pool"]
@@ -419,7 +420,7 @@ def _client_settings(
         pool = keys_pool
     if pool:
         chosen = {**chosen, "conductor.pool": pool}
-    settings = starter.settings(chosen)
+    settings = starter.settings(chosen, looks=False)
     if key is not None and key.max_cost is not None:
         settings = lowered(settings, {"limits.cost": key.max_cost}, f"the key {key.name}")
     return settings

@@ -107,9 +107,12 @@ class RunStarter:
         """Which server has a run; None where no other one goes on with the runs of this one."""
         return open_state(self.settings().paths).leases
 
-    def settings(self, more: Mapping[str, Any] | None = None) -> Settings:
-        """The settings as they are now. Raises `ConfigError`."""
-        settings = self._settings.load({**self.options.flags, **(more or {})})
+    def settings(self, more: Mapping[str, Any] | None = None, *, looks: bool = True) -> Settings:
+        """The settings as they are now, or without `looks` as at the last call.
+
+        Raises `ConfigError`.
+        """
+        settings = self._settings.load({**self.options.flags, **(more or {})}, looks=looks)
         if self.options.rehearsal:
             return replace(settings, rehearsal=True)
         return settings
@@ -190,7 +193,7 @@ class RunStarter:
             loaded=self.loaded,
             spend=partial(self._shared_spend, state, job.spender),
             attachments=job.attachments or state.attachments(),
-            shared_by=None if earlier or job.spec.question.attachments else job.spender,
+            shared_by=None if earlier is not None or job.spec.question.attachments else job.spender,
             learning=True,
         )
         opened = await open_orchestra(request)
