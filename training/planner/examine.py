@@ -190,7 +190,8 @@ def figures(plans: Sequence[Planned]) -> dict[str, Any]:
         for kind in ("easy", "odd")
     }
     wanted = [planned for planned in plans if planned.examined.several]
-    first = [planned for planned in plans if planned.steps]
+    # A pool of one leaves nothing to choose
+    first = [planned for planned in plans if planned.steps and len(planned.pool) > 1]
     expected = [
         planned.steps[0].worker == best_for_skill(planned.examined.skill, planned.pool)
         for planned in first
