@@ -121,12 +121,12 @@ def pytest_configure() -> None:
     # The collector would look at all tests again and again while they are made.
     gc.disable()
     for name in list(os.environ):
-        known = (
+        is_dropped = (
             name.upper() in dropped
             or name.startswith((*OURS, *PROVIDERS))
             or name.endswith(SECRETS)
         )
-        if known:
+        if is_dropped:
             del os.environ[name]
     # The matrices of tests are small: threads would only wait for each other, for long on a busy
     # machine.
@@ -157,7 +157,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     With several processes, the last ones to begin should be short.
     """
-    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    places = {Path(__file__).parent / name: position for position, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
 

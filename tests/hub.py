@@ -138,12 +138,12 @@ class Hub:
             return
         path = unquote(urlsplit(seen.path).path)
         if path == "/oauth/token":
-            new = {
+            tokens = {
                 "access_token": self.logins[parse_qs(seen.body.decode())["refresh_token"][0]],
                 "expires_in": 3600,
             }
             await self._say(
-                wire, 200, {"Content-Type": "application/json"}, json.dumps(new).encode()
+                wire, 200, {"Content-Type": "application/json"}, json.dumps(tokens).encode()
             )
             return
         if self.token and seen.headers.get("authorization") != f"Bearer {self.token}":
@@ -151,13 +151,13 @@ class Hub:
                 wire, 401, {"X-Error-Message": "Invalid credentials in Authorization header"}
             )
             return
-        if found := re.fullmatch(r"/api/(?:models|datasets)/([^/]+/[^/]+)/revision/([^/]+)", path):
-            await self._list(wire, *found.groups())
-        elif found := re.fullmatch(
+        if match := re.fullmatch(r"/api/(?:models|datasets)/([^/]+/[^/]+)/revision/([^/]+)", path):
+            await self._list(wire, *match.groups())
+        elif match := re.fullmatch(
             r"/(?:api/resolve-cache/models/|datasets/)?([^/]+/[^/]+)/(?:resolve/)?([^/]+)/(.+)",
             path,
         ):
-            await self._resolve(seen, wire, *found.groups())
+            await self._resolve(seen, wire, *match.groups())
         else:
             await self._say(wire, 404)
 
@@ -179,16 +179,18 @@ class Hub:
                 {"X-Error-Code": "RevisionNotFound", "X-Error-Message": "RevisionNotFound"},
             )
             return
-        siblings = [self._sibling(file, data) for file, data in repository.commits[commit].items()]
+        siblings = [
+            self._sibling(file, content) for file, content in repository.commits[commit].items()
+        ]
         answer = json.dumps({"id": repo, "sha": commit, "siblings": siblings} | self.listing)
         await self._say(wire, 200, {"Content-Type": "application/json"}, answer.encode())
 
     def _sibling(self, file: str, content: bytes) -> dict[str, Any]:
         size = len(content) if self.size is None else self.size
-        found = {"rfilename": file, "blobId": self.etag or git_hash(content), "size": size}
+        fields = {"rfilename": file, "blobId": self.etag or git_hash(content), "size": size}
         if len(content) < SMALL or not self.hashes:
-            return found
-        return found | {
+            return fields
+        return fields | {
             "lfs": {"sha256": self.etag or sha256(content), "size": size, "pointerSize": 134}
         }
 
@@ -211,26 +213,26 @@ class Hub:
     async def _small(
         self, seen: SeenRequest, wire: Wire, repo: str, commit: str, file: str
     ) -> None:
-        data = self.repos[repo].commits[commit][file]
-        headers = {"X-Repo-Commit": commit, "ETag": f'"{self.etag or git_hash(data)}"'}
+        content = self.repos[repo].commits[commit][file]
+        headers = {"X-Repo-Commit": commit, "ETag": f'"{self.etag or git_hash(content)}"'}
         if "/resolve/" in seen.path:
             headers["Location"] = f"/api/resolve-cache/models/{repo}/{commit}/{file}"
             await self._say(wire, 307, headers)
         else:
             head = seen.method == "HEAD"
             await self._say(
-                wire, 200, headers | {"Content-Length": str(len(data))}, b"" if head else data
+                wire, 200, headers | {"Content-Length": str(len(content))}, b"" if head else content
             )
 
     async def _large(self, wire: Wire, repo: str, commit: str, file: str) -> None:
-        data = self.repos[repo].commits[commit][file]
-        etag = self.etag or sha256(data)
+        content = self.repos[repo].commits[commit][file]
+        etag = self.etag or sha256(content)
         headers = {
             "X-Repo-Commit": commit,
             "X-Linked-ETag": f'"{etag}"',
-            "X-Linked-Size": str(len(data) if self.size is None else self.size),
+            "X-Linked-Size": str(len(content) if self.size is None else self.size),
             "Location": self.location
-            or f"http://localhost:{self.back.port}/{sha256(data)}?signature=s3cret",
+            or f"http://localhost:{self.back.port}/{sha256(content)}?signature=s3cret",
         }
         await self._say(wire, 302, headers)
 
@@ -299,9 +301,9 @@ class Hub:
             await asyncio.to_thread(self.go_on.wait)
             await wire.raw(body[fault.after :])
         if fault.kind == "drip":  # slow, but it comes
-            for place in range(fault.after, len(body), 64 * 1024):
+            for start in range(fault.after, len(body), 64 * 1024):
                 await asyncio.sleep(fault.pause)
-                await wire.raw(body[place : place + 64 * 1024])
+                await wire.raw(body[start : start + 64 * 1024])
 
     async def _say(
         self, wire: Wire, status: int, headers: dict[str, str] | None = None, body: bytes = b""

@@ -31,7 +31,7 @@ PRICE = "price = { input = 0.0, output = 1000.0 }\n"
 
 
 @pytest.fixture
-def one(stage: Stage) -> Stage:
+def one_worker(stage: Stage) -> Stage:
     """One worker, which answers with the number in the question, and fails for 13."""
     stage.configure(workers=("alpha",))
     stage.models["alpha"] = echo
@@ -90,11 +90,11 @@ def chat(text: str, **body: Any) -> dict[str, Any]:
     ],
 )
 def test_each_form_of_question_is_answered(
-    one: Stage, tmp_path: Path, line: Any, found: dict[str, Any]
+    one_worker: Stage, tmp_path: Path, line: Any, found: dict[str, Any]
 ) -> None:
     source = write(tmp_path / "questions", [line, ""])
     out = tmp_path / "answers.jsonl"
-    one.ok("batch", source, "-o", out, "--yes", out="", told="1 answer in")
+    one_worker.ok("batch", source, "-o", out, "--yes", out="", told="1 answer in")
     (answer,) = read(out)
     assert found.items() <= answer.items()
     if "custom_id" in answer:
@@ -103,27 +103,31 @@ def test_each_form_of_question_is_answered(
             "content": "7",
         }
     if "Be brief." in str(line):
-        assert "Be brief." in str(one.asked("alpha")[0].json["messages"])
+        assert "Be brief." in str(one_worker.asked("alpha")[0].json["messages"])
     assert not (tmp_path / "answers.failed.jsonl").exists()
 
 
 def test_what_a_request_of_openais_form_wants_reaches_the_worker(
-    one: Stage, tmp_path: Path
+    one_worker: Stage, tmp_path: Path
 ) -> None:
     wishes = {"temperature": 0.5, "seed": 7, "top_p": 0.9, "frequency_penalty": 0.25}
     line = chat("number 7", max_completion_tokens=50, stop="END", **wishes)
     source = write(tmp_path / "questions.jsonl", [line])
-    one.ok("batch", source, "-o", tmp_path / "answers.jsonl", "--yes", out="", told="1 answer in")
-    sent = one.asked("alpha")[-1].json
+    one_worker.ok(
+        "batch", source, "-o", tmp_path / "answers.jsonl", "--yes", out="", told="1 answer in"
+    )
+    sent = one_worker.asked("alpha")[-1].json
     assert {name: sent[name] for name in wishes} == wishes
     assert (sent["max_tokens"], sent["stop"]) == (50, ["END"])
 
 
-def test_json_is_demanded_where_a_request_of_openais_form_does(one: Stage, tmp_path: Path) -> None:
-    one.models["alpha"] = says("OKAY")
+def test_json_is_demanded_where_a_request_of_openais_form_does(
+    one_worker: Stage, tmp_path: Path
+) -> None:
+    one_worker.models["alpha"] = says("OKAY")
     line = chat("number 7", response_format={"type": "json_object"})
     source = write(tmp_path / "questions.jsonl", [line])
-    done = one.inside("batch", source, "-o", tmp_path / "answers.jsonl", "--yes")
+    done = one_worker.inside("batch", source, "-o", tmp_path / "answers.jsonl", "--yes")
     assert done.code != 0
     assert "not JSON" in (tmp_path / "answers.failed.jsonl").read_text() + done.err + str(
         read(tmp_path / "answers.jsonl")
@@ -153,40 +157,44 @@ def test_json_is_demanded_where_a_request_of_openais_form_does(one: Stage, tmp_p
     ids=str,
 )
 def test_what_a_request_of_openais_form_cannot_have_is_refused_before_anything_is_asked(
-    one: Stage, tmp_path: Path, body: dict[str, Any], message: str
+    one_worker: Stage, tmp_path: Path, body: dict[str, Any], message: str
 ) -> None:
     source = write(tmp_path / "questions.jsonl", [chat("number 7", **body)])
     out = tmp_path / "answers.jsonl"
-    done = one.costs_nothing(2, "batch", source, "-o", out, "--yes")
+    done = one_worker.costs_nothing(2, "batch", source, "-o", out, "--yes")
     assert message in done.err
     assert "line 1" in done.err
 
 
 def test_a_file_that_gzip_packed_is_told_with_the_command_that_unpacks_it(
-    one: Stage, tmp_path: Path
+    one_worker: Stage, tmp_path: Path
 ) -> None:
     source = tmp_path / "questions.jsonl.gz"
     source.write_bytes(gzip.compress(b'{"question": "number 7"}\n', mtime=0))
     out = tmp_path / "answers.jsonl"
-    one.costs_nothing(2, "batch", source, "-o", out, "--yes", told="unpack it first: gunzip FILE")
+    one_worker.costs_nothing(
+        2, "batch", source, "-o", out, "--yes", told="unpack it first: gunzip FILE"
+    )
 
 
 def test_fields_of_a_request_without_effect_are_named_with_their_number(
-    one: Stage, tmp_path: Path
+    one_worker: Stage, tmp_path: Path
 ) -> None:
     lines = [
         {**chat("number 7", verbosity="low", user="me", store=True), "custom_id": "1"},
         {**chat("number 8", verbosity="low", reasoning_effort="high"), "custom_id": "2"},
     ]
     source = write(tmp_path / "questions.jsonl", lines)
-    done = one.ok("batch", source, "-o", tmp_path / "answers.jsonl", "--yes", told="no effect")
+    done = one_worker.ok(
+        "batch", source, "-o", tmp_path / "answers.jsonl", "--yes", told="no effect"
+    )
     told = "verbosity (in 2 questions), reasoning_effort (in 1 question)"
     assert f"these fields have no effect in a batch: {told}" in " ".join(done.err.split())
 
 
 @pytest.mark.parametrize("order", ["done", "input"])
 def test_a_killed_batch_is_finished_by_the_same_command(
-    one: Stage, tmp_path: Path, order: str
+    one_worker: Stage, tmp_path: Path, order: str
 ) -> None:
     """No question is asked again but those that were on their way.
 
@@ -203,7 +211,7 @@ def test_a_killed_batch_is_finished_by_the_same_command(
             os.killpg(process.pid, signal.SIGKILL)
         await (echo if asked < 20 else stalls())(seen, wire)
 
-    one.models["alpha"] = held
+    one_worker.models["alpha"] = held
     command = (
         "batch",
         source,
@@ -216,12 +224,12 @@ def test_a_killed_batch_is_finished_by_the_same_command(
         "--order",
         order,
     )
-    with one.start(*command) as process:
+    with one_worker.start(*command) as process:
         finished(process)
     with out.open("a") as file:
         file.write('{"id": "q29", "ans')
-    one.models["alpha"] = echo
-    one.ends(
+    one_worker.models["alpha"] = echo
+    one_worker.ends(
         7, *command, told=("continuing", "29 answers", "1 question failed", "answers.failed.jsonl")
     )
     answers = read(out)
@@ -229,21 +237,25 @@ def test_a_killed_batch_is_finished_by_the_same_command(
         f"q{n}" for n in range(30) if n != 13
     )
     assert {answer["id"]: answer["answer"] for answer in answers}["q29"] == "29"
-    batch_result_of = Counter(map(asked_number, one.asked("alpha")))
+    batch_result_of = Counter(map(asked_number, one_worker.asked("alpha")))
     del batch_result_of["13"]  # a refused call is tried without what the server may not know
     assert batch_result_of.total() <= 29 + 4
     if order == "input":
         assert [int(answer["id"][1:]) for answer in answers] == [n for n in range(30) if n != 13]
-    before = len(one.server.requests)
-    one.ends(7, *command, told="1 question failed")
-    assert len(one.server.requests) == before
+    before = len(one_worker.server.requests)
+    one_worker.ends(7, *command, told="1 question failed")
+    assert len(one_worker.server.requests) == before
 
 
-def test_failed_questions_are_asked_again_from_their_file(one: Stage, tmp_path: Path) -> None:
+def test_failed_questions_are_asked_again_from_their_file(
+    one_worker: Stage, tmp_path: Path
+) -> None:
     source = numbers(tmp_path / "q.jsonl", 15)
     out = tmp_path / "a.jsonl"
     failed = tmp_path / "a.failed.jsonl"
-    one.ends(7, "batch", source, "-o", out, "--yes", told=("14 answers", "1 question failed"))
+    one_worker.ends(
+        7, "batch", source, "-o", out, "--yes", told=("14 answers", "1 question failed")
+    )
     (line,) = read(failed)
     assert (line["id"], line["question"], line["error"]["reason"]) == (
         "q13",
@@ -251,18 +263,18 @@ def test_failed_questions_are_asked_again_from_their_file(one: Stage, tmp_path: 
         "refused",
     )
     assert "no thirteens" in line["error"]["message"]
-    one.ends(7, "batch", failed, "-o", out, "--yes", told="1 question failed")
+    one_worker.ends(7, "batch", failed, "-o", out, "--yes", told="1 question failed")
     assert len(read(failed)) == 1
     failing = failed.read_text()
-    one.models["alpha"] = says("at last")
-    one.ok("batch", failed, "-o", out, "--yes", told="1 answer in")
+    one_worker.models["alpha"] = says("at last")
+    one_worker.ok("batch", failed, "-o", out, "--yes", told="1 answer in")
     assert not failed.exists()
     assert read(out)[-1]["answer"] == "at last"
     assert len({answer["id"] for answer in read(out)}) == len(read(out)) == 15
-    one.ok("batch", source, "-o", out, told="15 answers")
+    one_worker.ok("batch", source, "-o", out, told="15 answers")
     failed.write_text(failing)  # as a kill leaves it between the answer and the end of the command
     out.write_bytes(out.read_bytes().rstrip(b"\n"))
-    one.ok("batch", source, "-o", out, told="15 answers")
+    one_worker.ok("batch", source, "-o", out, told="15 answers")
     assert (len(read(out)), failed.exists()) == (15, False)
 
 
@@ -293,13 +305,15 @@ def test_failed_questions_are_asked_again_from_their_file(one: Stage, tmp_path: 
     ],
 )
 def test_input_that_cannot_be_asked_costs_nothing(
-    one: Stage, tmp_path: Path, lines: list[Any], message: str
+    one_worker: Stage, tmp_path: Path, lines: list[Any], message: str
 ) -> None:
     out = write(tmp_path / "a.jsonl", [{"id": "q1", "question": "number 1", "answer": "1"}])
     before = out.read_bytes()
-    one.fails(2, "batch", write(tmp_path / "q.jsonl", lines), "-o", out, "--yes", told=message)
+    one_worker.fails(
+        2, "batch", write(tmp_path / "q.jsonl", lines), "-o", out, "--yes", told=message
+    )
     assert out.read_bytes() == before
-    assert not one.server.requests
+    assert not one_worker.server.requests
 
 
 @pytest.mark.parametrize(
@@ -322,19 +336,19 @@ def test_input_that_cannot_be_asked_costs_nothing(
 )
 @pytest.mark.parametrize("name", ["q.txt", "q.jsonl"])
 def test_a_mistake_in_json_is_not_asked_as_a_question(
-    one: Stage, tmp_path: Path, lines: list[str], message: str, name: str
+    one_worker: Stage, tmp_path: Path, lines: list[str], message: str, name: str
 ) -> None:
     message = "line 1: it is not a JSON object" if name == "q.jsonl" else message
-    one.fails(
+    one_worker.fails(
         2, "batch", write(tmp_path / name, lines), "-o", tmp_path / "a.jsonl", "--yes", told=message
     )
-    assert not one.server.requests
+    assert not one_worker.server.requests
 
 
-def test_a_text_may_have_braces_and_brackets(one: Stage, tmp_path: Path) -> None:
+def test_a_text_may_have_braces_and_brackets(one_worker: Stage, tmp_path: Path) -> None:
     lines = ["{7} number 7", "[1] number 8", "number 9: {", "{} number 10"]
     source = write(tmp_path / "q.txt", lines)
-    one.ok("batch", source, "-o", tmp_path / "a.jsonl", "--yes", told="4 answers")
+    one_worker.ok("batch", source, "-o", tmp_path / "a.jsonl", "--yes", told="4 answers")
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "notes.failed.txt"])
@@ -342,32 +356,32 @@ def test_a_text_may_have_braces_and_brackets(one: Stage, tmp_path: Path) -> None
     "text", ["my notes", '{"id": "x", "name": "A"}\n', '{"name": "A"}', '{"name": "A', "{"]
 )
 def test_a_file_that_no_batch_has_written_is_not_touched(
-    one: Stage, tmp_path: Path, name: str, text: str
+    one_worker: Stage, tmp_path: Path, name: str, text: str
 ) -> None:
     """Not even its last line, where that has no end as if a kill had cut it off."""
     source = numbers(tmp_path / "q.jsonl", 2)
     own = tmp_path / name
     own.write_text(text)
-    one.costs_nothing(
+    one_worker.costs_nothing(
         2, "batch", source, "-o", tmp_path / "notes.txt", "--yes", told="no batch has written this"
     )
     assert own.read_text() == text
-    one.costs_nothing(2, "batch", source, "-o", source, "--yes", told="is the input")
+    one_worker.costs_nothing(2, "batch", source, "-o", source, "--yes", told="is the input")
 
 
 @pytest.mark.parametrize(
     ("questions", "out"), [("-", "a.jsonl"), ("q.jsonl", "/dev/null"), ("q.jsonl", ".")]
 )
 def test_a_batch_needs_files_that_can_be_read_again(
-    one: Stage, tmp_path: Path, questions: str, out: str
+    one_worker: Stage, tmp_path: Path, questions: str, out: str
 ) -> None:
     numbers(tmp_path / "q.jsonl", 2)
-    one.fails(2, "batch", questions, "-o", out, "--yes", cwd=tmp_path, told="is not a file")
+    one_worker.fails(2, "batch", questions, "-o", out, "--yes", cwd=tmp_path, told="is not a file")
 
 
 @pytest.mark.parametrize("act", ["remove", "replace", "cut"])
 def test_answers_that_somebody_takes_away_are_told_and_kept(
-    one: Stage, tmp_path: Path, act: str
+    one_worker: Stage, tmp_path: Path, act: str
 ) -> None:
     source = numbers(tmp_path / "q.jsonl", 6)
     out = tmp_path / "a.jsonl"
@@ -385,48 +399,50 @@ def test_answers_that_somebody_takes_away_are_told_and_kept(
                 out.write_text('{"id": "mine"}\n')
         await echo(seen, wire)
 
-    one.models["alpha"] = taken
+    one_worker.models["alpha"] = taken
     command = ("batch", source, "-o", out, "--parallel", "1", "--yes", "--order", "input")
     verb = {"remove": "removed", "replace": "replaced", "cut": "cut"}[act]
-    one.ends(2, *command, told=(f"{out} was {verb} by somebody else", "the same command continues"))
+    one_worker.ends(
+        2, *command, told=(f"{out} was {verb} by somebody else", "the same command continues")
+    )
     if act == "replace":
         assert out.read_text() == '{"id": "mine"}\n'
         (tmp_path / "a.kept.jsonl").replace(out)
-    one.models["alpha"] = echo
-    one.ok(*command, told="6 answers")
+    one_worker.models["alpha"] = echo
+    one_worker.ok(*command, told="6 answers")
     assert [line["id"] for line in read(out)] == [f"q{n}" for n in range(6)]
-    assert len(one.asked("alpha")) == 6 + 3 * (act == "cut")
+    assert len(one_worker.asked("alpha")) == 6 + 3 * (act == "cut")
 
 
-def test_a_file_with_two_names_is_written_by_one_batch(one: Stage, tmp_path: Path) -> None:
+def test_a_file_with_two_names_is_written_by_one_batch(one_worker: Stage, tmp_path: Path) -> None:
     source = numbers(tmp_path / "q.jsonl", 3)
     out = tmp_path / "a.jsonl"
     other = tmp_path / "b.jsonl"
     out.touch()
     other.hardlink_to(out)
-    one.models["alpha"] = stalls()
-    with one.start("batch", source, "-o", out, "--yes") as process:
-        until_asked(one)
-        one.fails(2, "batch", source, "-o", other, "--yes", told="another process writes")
+    one_worker.models["alpha"] = stalls()
+    with one_worker.start("batch", source, "-o", out, "--yes") as process:
+        until_asked(one_worker)
+        one_worker.fails(2, "batch", source, "-o", other, "--yes", told="another process writes")
         os.killpg(process.pid, signal.SIGKILL)
         finished(process)
 
 
-def until_asked(one: Stage) -> None:
+def until_asked(one_worker: Stage) -> None:
     """Wait until a worker is asked."""
     end = time.monotonic() + 60
-    while not one.asked("alpha"):
+    while not one_worker.asked("alpha"):
         assert time.monotonic() < end
         time.sleep(0.01)
 
 
-def test_sorted_answers_stay_behind_their_link(one: Stage, tmp_path: Path) -> None:
+def test_sorted_answers_stay_behind_their_link(one_worker: Stage, tmp_path: Path) -> None:
     source = numbers(tmp_path / "q.jsonl", 3)
     out = tmp_path / "a.jsonl"
     link = tmp_path / "link.jsonl"
     write(out, [{"id": "q2", "question": "number 2", "answer": "2"}])
     link.symlink_to(out)
-    one.ok("batch", source, "-o", link, "--yes", "--order", "input")
+    one_worker.ok("batch", source, "-o", link, "--yes", "--order", "input")
     assert link.is_symlink()
     assert [line["id"] for line in read(out)] == ["q0", "q1", "q2"]
 
@@ -445,47 +461,49 @@ EDITED = {"id": "a", "question": "number 7", "system": "Be brief."}
     ],
 )
 def test_an_edited_question_does_not_keep_the_old_answer(
-    one: Stage, tmp_path: Path, first: Any, second: Any
+    one_worker: Stage, tmp_path: Path, first: Any, second: Any
 ) -> None:
     """An answer of an earlier version does not say what all of its question was: that is kept."""
     source = tmp_path / "q.jsonl"
     out = tmp_path / "a.jsonl"
     command = ("batch", source, "-o", out, "--yes")
     write(source, [first])
-    one.ok(*command, told="1 answer")
-    one.ok(*command, told="1 of 1 questions are done")
+    one_worker.ok(*command, told="1 answer")
+    one_worker.ok(*command, told="1 of 1 questions are done")
     write(source, [first | {"note": "mine"}])
-    one.ok(*command, told="1 of 1 questions are done")
+    one_worker.ok(*command, told="1 of 1 questions are done")
     write(source, [second])
-    one.fails(2, *command, told="the id 'a' has an answer already, to another question")
+    one_worker.fails(2, *command, told="the id 'a' has an answer already, to another question")
     (line,) = read(out)
     write(out, [{name: value for name, value in line.items() if name != "input"}])
     code = 2 if second.get("question", "") != first.get("question", "") else 0
-    assert one.inside(*command).code == code
+    assert one_worker.inside(*command).code == code
 
 
-def test_sorting_loses_no_answer(one: Stage, tmp_path: Path) -> None:
+def test_sorting_loses_no_answer(one_worker: Stage, tmp_path: Path) -> None:
     """Neither those of questions that are gone from the input, nor all others after a retry."""
     source = numbers(tmp_path / "q.jsonl", 15)
     out = tmp_path / "a.jsonl"
     failed = tmp_path / "a.failed.jsonl"
     command = ("-o", out, "--yes", "--order", "input")
-    one.ends(7, "batch", source, *command, told=("to ask them again: conductor batch", str(failed)))
-    one.models["alpha"] = says("at last")
-    one.ok("batch", failed, *command)
+    one_worker.ends(
+        7, "batch", source, *command, told=("to ask them again: conductor batch", str(failed))
+    )
+    one_worker.models["alpha"] = says("at last")
+    one_worker.ok("batch", failed, *command)
     assert {answer["id"] for answer in read(out)} == {f"q{n}" for n in range(15)}
-    one.ok("batch", source, *command)
+    one_worker.ok("batch", source, *command)
     assert [answer["id"] for answer in read(out)] == [f"q{n}" for n in range(15)]
-    one.ok("batch", numbers(tmp_path / "fewer.jsonl", 3), *command)
+    one_worker.ok("batch", numbers(tmp_path / "fewer.jsonl", 3), *command)
     assert [answer["id"] for answer in read(out)] == [f"q{n}" for n in range(15)]
 
 
-def test_a_batch_that_ends_at_its_limit_is_finished(one: Stage, tmp_path: Path) -> None:
-    one.config.write_text(one.config.read_text() + PRICE)
-    one.models["alpha"] = says("fine")
+def test_a_batch_that_ends_at_its_limit_is_finished(one_worker: Stage, tmp_path: Path) -> None:
+    one_worker.config.write_text(one_worker.config.read_text() + PRICE)
+    one_worker.models["alpha"] = says("fine")
     # 256 tokens, and little more
     command = ("--planner", "alpha", "--mode", "mini", "--max-cost", "0.27")
-    one.ok(
+    one_worker.ok(
         "batch",
         numbers(tmp_path / "q.jsonl", 1),
         "-o",
@@ -495,8 +513,8 @@ def test_a_batch_that_ends_at_its_limit_is_finished(one: Stage, tmp_path: Path) 
     )
 
 
-def test_a_batch_stops_at_its_cost_and_goes_on_with_more(one: Stage, tmp_path: Path) -> None:
-    one.config.write_text(one.config.read_text() + PRICE)
+def test_a_batch_stops_at_its_cost_and_goes_on_with_more(one_worker: Stage, tmp_path: Path) -> None:
+    one_worker.config.write_text(one_worker.config.read_text() + PRICE)
     source = numbers(tmp_path / "q.jsonl", 12)
     out = tmp_path / "a.jsonl"
     command = (
@@ -512,8 +530,8 @@ def test_a_batch_stops_at_its_cost_and_goes_on_with_more(one: Stage, tmp_path: P
         "mini",
         "--max-cost",
     )
-    one.models["alpha"] = says("fine")
-    one.ends(
+    one_worker.models["alpha"] = says("fine")
+    one_worker.ends(
         6,
         *command,
         "0.29",
@@ -521,76 +539,82 @@ def test_a_batch_stops_at_its_cost_and_goes_on_with_more(one: Stage, tmp_path: P
     )
     some = len(read(out))
     assert 0 < some < 12
-    one.ok(*command, "5", told=(f"continuing {out}: {some} of 12", "12 answers"))
+    one_worker.ok(*command, "5", told=(f"continuing {out}: {some} of 12", "12 answers"))
     assert len({answer["id"] for answer in read(out)}) == 12
 
 
-def test_a_refused_key_stops_the_batch_and_fails_no_question(one: Stage, tmp_path: Path) -> None:
-    one.models["alpha"] = refuses(401, "bad key")
+def test_a_refused_key_stops_the_batch_and_fails_no_question(
+    one_worker: Stage, tmp_path: Path
+) -> None:
+    one_worker.models["alpha"] = refuses(401, "bad key")
     source = numbers(tmp_path / "q.jsonl", 40)
     out = tmp_path / "a.jsonl"
-    one.ends(
+    one_worker.ends(
         4, "batch", source, "-o", out, "--parallel", "2", "--yes", told="0 of 40 questions are done"
     )
-    assert len(one.asked("alpha")) <= MAX_REFUSED + 2
+    assert len(one_worker.asked("alpha")) <= MAX_REFUSED + 2
     assert not (tmp_path / "a.failed.jsonl").exists()
 
 
 @pytest.mark.parametrize("parallel", ["1", "64"])
 @pytest.mark.parametrize(("model", "status"), [("planner", 400), ("alpha", 401)])
 def test_one_refused_question_is_a_failure_of_its_own(
-    one: Stage, tmp_path: Path, parallel: str, model: str, status: int
+    one_worker: Stage, tmp_path: Path, parallel: str, model: str, status: int
 ) -> None:
     """As of a filter of content.
 
     All others are answered, also where it is the last one that is left.
     """
-    one.configure(PLANNED, workers=("alpha",))
-    say = echo if model == "alpha" else says(one.plan)
+    one_worker.configure(PLANNED, workers=("alpha",))
+    say = echo if model == "alpha" else says(one_worker.plan)
 
     async def filtered(seen: SeenRequest, wire: Wire) -> None:
         await (refuses(status, "filtered") if "number 11" in str(seen.json["messages"]) else say)(
             seen, wire
         )
 
-    one.models[model] = filtered
+    one_worker.models[model] = filtered
     source = write(tmp_path / "q.txt", [f"number {number}" for number in (11, 12, 14, 15, 16, 11)])
     out = tmp_path / "a.jsonl"
     failed = tmp_path / "a.failed.jsonl"
     command = ("-o", out, "--parallel", parallel, "--yes")
-    one.ends(7, "batch", source, *command, told=("4 answers", "2 questions failed"))
+    one_worker.ends(7, "batch", source, *command, told=("4 answers", "2 questions failed"))
     assert [(line["id"], "filtered" in line["error"]["message"]) for line in read(failed)] == [
         ("1", True),
         ("6", True),
     ]
-    one.ends(7, "batch", failed, *command, told="2 questions failed")
-    one.models[model] = say
-    one.ok("batch", failed, *command, told="2 answers")
+    one_worker.ends(7, "batch", failed, *command, told="2 questions failed")
+    one_worker.models[model] = say
+    one_worker.ok("batch", failed, *command, told="2 answers")
 
 
-def test_a_planner_that_refuses_all_stops_the_batch(one: Stage, tmp_path: Path) -> None:
-    one.configure(PLANNED, workers=("alpha",))
-    one.models["planner"] = refuses(404, "no such model")
+def test_a_planner_that_refuses_all_stops_the_batch(one_worker: Stage, tmp_path: Path) -> None:
+    one_worker.configure(PLANNED, workers=("alpha",))
+    one_worker.models["planner"] = refuses(404, "no such model")
     source = numbers(tmp_path / "q.jsonl", 5)
     out = tmp_path / "a.jsonl"
-    one.ends(5, "batch", source, "-o", out, "--yes", told="0 of 5 questions are done")
+    one_worker.ends(5, "batch", source, "-o", out, "--yes", told="0 of 5 questions are done")
     assert not (tmp_path / "a.failed.jsonl").exists()
 
 
-def test_a_batch_asks_before_it_costs_something(one: Stage, tmp_path: Path) -> None:
+def test_a_batch_asks_before_it_costs_something(one_worker: Stage, tmp_path: Path) -> None:
     source = numbers(tmp_path / "q.jsonl", 2)
     out = tmp_path / "a.jsonl"
-    one.fails(2, "batch", source, "-o", out, "-q", told="needs a confirmation")
+    one_worker.fails(2, "batch", source, "-o", out, "-q", told="needs a confirmation")
     assert not out.exists(), "nothing was asked, so nothing is left behind"
-    one.fails(3, "batch", source, "-o", out, "--max-cost", "1", told="no price is known for alpha")
-    assert not one.asked("alpha")
+    one_worker.fails(
+        3, "batch", source, "-o", out, "--max-cost", "1", told="no price is known for alpha"
+    )
+    assert not one_worker.asked("alpha")
 
 
-def test_a_planner_without_a_price_is_told_as_what_it_is(one: Stage, tmp_path: Path) -> None:
+def test_a_planner_without_a_price_is_told_as_what_it_is(one_worker: Stage, tmp_path: Path) -> None:
     priced = "price = { input = 1, output = 1 }\n"
-    one.configure(PLANNED, workers={"alpha": priced, "beta": priced})
+    one_worker.configure(PLANNED, workers={"alpha": priced, "beta": priced})
     command = ("batch", numbers(tmp_path / "q.jsonl", 2), "-o", tmp_path / "a.jsonl")
-    one.fails(3, *command, "--max-cost", "1", told=("which plans", "conductor model use NAME"))
+    one_worker.fails(
+        3, *command, "--max-cost", "1", told=("which plans", "conductor model use NAME")
+    )
 
 
 needs_ray = pytest.mark.skipif(
@@ -601,45 +625,45 @@ needs_ray = pytest.mark.skipif(
 @needs_ray
 @pytest.mark.timeout(600)
 def test_a_batch_on_ray_asks_each_question_once_and_goes_on_without_it(
-    one: Stage, tmp_path: Path
+    one_worker: Stage, tmp_path: Path
 ) -> None:
     """One that fails costs only itself; the same command, here without Ray, asks nothing again."""
     # Ray imports jsonschema in each of its processes, which takes seconds where this library is
     # there too.
     (tmp_path / "rfc3987_syntax.py").write_text("raise ImportError\n")
-    path = f"{tmp_path}{os.pathsep}{one.environ()['PYTHONPATH']}"
+    path = f"{tmp_path}{os.pathsep}{one_worker.environ()['PYTHONPATH']}"
     questions = numbers(tmp_path / "q.jsonl", 40)
     out = tmp_path / "a.jsonl"
     words = ("batch", questions, "-o", out, "--yes", "--no-trace")
-    with one.start(*words, "--ray", "auto", env={"PYTHONPATH": path}) as process:
+    with one_worker.start(*words, "--ray", "auto", env={"PYTHONPATH": path}) as process:
         _, err = process.communicate(timeout=500)
     assert process.returncode == 7, err.decode()
     assert Counter(line["id"] for line in read(out)) == Counter(
         {f"q{n}": 1 for n in range(40) if n != 13}
     )
     assert [line["id"] for line in read(tmp_path / "a.failed.jsonl")] == ["q13"]
-    request_count = len(one.asked("alpha"))
-    assert one.inside(*words).code == 7
-    assert len(one.asked("alpha")) == request_count
+    request_count = len(one_worker.asked("alpha"))
+    assert one_worker.inside(*words).code == 7
+    assert len(one_worker.asked("alpha")) == request_count
 
 
 @needs_ray
 @pytest.mark.timeout(600)
 def test_a_batch_on_ray_that_is_interrupted_ends_as_one_without_it(
-    one: Stage, tmp_path: Path
+    one_worker: Stage, tmp_path: Path
 ) -> None:
     (tmp_path / "rfc3987_syntax.py").write_text("raise ImportError\n")  # as above
-    path = f"{tmp_path}{os.pathsep}{one.environ()['PYTHONPATH']}"
+    path = f"{tmp_path}{os.pathsep}{one_worker.environ()['PYTHONPATH']}"
     questions = numbers(tmp_path / "q.jsonl", 4)
     words = ("batch", questions, "-o", tmp_path / "a.jsonl", "--yes", "--no-trace")
 
     async def interrupts(seen: SeenRequest, wire: Wire) -> None:
-        if len(one.asked("alpha")) == 1:
+        if len(one_worker.asked("alpha")) == 1:
             process.send_signal(signal.SIGINT)
         await wire.stall()
 
-    one.models["alpha"] = interrupts
-    with one.start(*words, "--ray", "auto", env={"PYTHONPATH": path}) as process:
+    one_worker.models["alpha"] = interrupts
+    with one_worker.start(*words, "--ray", "auto", env={"PYTHONPATH": path}) as process:
         _, err = process.communicate(timeout=500)
     assert process.returncode == 130, err.decode()
     assert b"stopped: 0 of 4 questions are done; the same command continues" in err, err.decode()
@@ -647,7 +671,7 @@ def test_a_batch_on_ray_that_is_interrupted_ends_as_one_without_it(
 
 @needs_ray
 def test_an_evaluation_on_nodes_runs_cases_once(
-    one: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one_worker: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that no server answers is counted as failed.
 
@@ -679,11 +703,11 @@ def test_an_evaluation_on_nodes_runs_cases_once(
         number = asked_number(seen)
         await (refuses(503) if number == "13" else says(number))(seen, wire)
 
-    one.models["alpha"] = overloaded_by_13
-    first = one.ok(*words, "--ray", "auto").json["systems"]
+    one_worker.models["alpha"] = overloaded_by_13
+    first = one_worker.ok(*words, "--ray", "auto").json["systems"]
     assert [(system["right"], system["failed"]) for system in first] == [(5, 1)]
-    request_count = len(one.asked("alpha"))
-    one.models["alpha"] = says("13")
-    again = one.ok(*words).json["systems"]
+    request_count = len(one_worker.asked("alpha"))
+    one_worker.models["alpha"] = says("13")
+    again = one_worker.ok(*words).json["systems"]
     assert [(system["right"], system["failed"]) for system in again] == [(6, 0)]
-    assert len(one.asked("alpha")) == request_count + 1
+    assert len(one_worker.asked("alpha")) == request_count + 1

@@ -42,9 +42,12 @@ def test_a_question_is_asked_in_the_words_of_the_protocol() -> None:
         "reasoning_effort": "low",
         "headers": {"x-own": "1"},
     }
-    _, seen = replies(saying(*YES), request, ASKED, key="sk-123456", options=options)
-    assert seen[0].path == "/v1/chat/completions"
-    assert (seen[0].headers["authorization"], seen[0].headers["x-own"]) == ("Bearer sk-123456", "1")
+    _, requests = replies(saying(*YES), request, ASKED, key="sk-123456", options=options)
+    assert requests[0].path == "/v1/chat/completions"
+    assert (requests[0].headers["authorization"], requests[0].headers["x-own"]) == (
+        "Bearer sk-123456",
+        "1",
+    )
     messages = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Yes?"}]
     plain = {
         "model": "m",
@@ -52,14 +55,18 @@ def test_a_question_is_asked_in_the_words_of_the_protocol() -> None:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    assert seen[0].json == plain | {
+    assert requests[0].json == plain | {
         "max_tokens": 20,
         "temperature": 0.5,
         "seed": 3,
         "stop": ["END"],
         "reasoning_effort": "low",
     }
-    assert seen[1].json == plain | {"max_tokens": 20, "temperature": 0.9, "reasoning_effort": "low"}
+    assert requests[1].json == plain | {
+        "max_tokens": 20,
+        "temperature": 0.9,
+        "reasoning_effort": "low",
+    }
 
 
 def test_an_answer_in_one_piece_is_understood() -> None:
@@ -158,9 +165,9 @@ def test_an_error_inside_an_answer_is_an_error(whole: bool) -> None:
         await wire.head()
         return await wire.frames(delta("Y"), error)
 
-    found = failure(script, key="sk-123456")
-    assert found.reason == "rate"
-    assert "Slow down, [key]" in found.message
+    failed = failure(script, key="sk-123456")
+    assert failed.reason == "rate"
+    assert "Slow down, [key]" in failed.message
 
 
 def test_tokens_that_are_not_counted_are_said_once() -> None:
@@ -180,15 +187,15 @@ def refused(*names: str) -> Script:
 
 def test_a_parameter_that_is_refused_is_left_out_remembered_and_reported() -> None:
     request = Request(messages=ASKED.messages, temperature=0.5, seed=3)
-    both, seen = replies(refused("temperature", "seed"), request, request)
+    both, requests = replies(refused("temperature", "seed"), request, request)
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
     assert [note.partition(" ")[2] for note in notes(both[0])] == [
         "does not accept seed; sent without it",
         "does not accept temperature; sent without it",
     ]
     assert notes(both[1]) == []
-    assert ["temperature" in one.json for one in seen] == [True, False, False, False]
-    assert ["seed" in one.json for one in seen] == [True, True, False, False]
+    assert ["temperature" in call.json for call in requests] == [True, False, False, False]
+    assert ["seed" in call.json for call in requests] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -197,11 +204,11 @@ def test_a_parameter_that_is_refused_is_left_out_remembered_and_reported() -> No
 )
 def test_the_bound_on_tokens_is_renamed_and_never_left_out(first: str, then: str) -> None:
     request = Request(messages=ASKED.messages, max_tokens=9)
-    both, seen = replies(
+    both, requests = replies(
         refused(first), request, request, preset=Preset(form="ask", max_tokens_field=first)
     )
     assert f"does not accept {first}; sent as {then}" in notes(both[0])[0]
-    assert [(one.json.get(first), one.json.get(then)) for one in seen] == [
+    assert [(call.json.get(first), call.json.get(then)) for call in requests] == [
         (9, None),
         (None, 9),
         (None, 9),
@@ -237,14 +244,14 @@ def test_a_model_without_a_name_is_the_first_that_the_server_lists() -> None:
             return await wire.json({"data": models})
         return await saying(*YES)(seen, wire)
 
-    both, seen = replies(script, ASKED, ASKED, model="")
+    both, requests = replies(script, ASKED, ASKED, model="")
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
-    assert [one.path for one in seen] == [
+    assert [call.path for call in requests] == [
         "/v1/models",
         "/v1/chat/completions",
         "/v1/chat/completions",
     ]
-    assert seen[1].json["model"] == "first"
+    assert requests[1].json["model"] == "first"
 
 
 @pytest.mark.parametrize(
@@ -450,8 +457,8 @@ def test_a_model_of_mistral_gets_ids_of_nine_letters_and_digits(name: str) -> No
         asked_for(refusing_above(9, ""), request, name)[0]["messages"] for _ in range(2)
     )
     ids = [call["id"] for call in first[1]["tool_calls"]]
-    assert [len(own) for own in ids] == [9, 9]
-    assert all(own.isalnum() for own in ids)
+    assert [len(call_id) for call_id in ids] == [9, 9]
+    assert all(call_id.isalnum() for call_id in ids)
     assert ids[1] == "abcdef123"
     assert [message["tool_call_id"] for message in first[2:]] == ids
     assert first == again

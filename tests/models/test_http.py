@@ -78,11 +78,15 @@ def test_a_request_is_what_was_asked_for() -> None:
         assert json.loads(
             ask(HttpClient(f"{server.url}/v1/", headers={"x-own": "1"}), "/chat")
         ) == {"said": "yes"}
-    seen = server.requests[0]
-    assert (seen.method, seen.path, seen.body) == ("POST", "/v1/chat", '{"a": "ü"}'.encode())
-    assert seen.headers["x-own"] == "1"
-    assert seen.headers["accept-encoding"] == "identity"
-    assert seen.headers["user-agent"] == "conductor-llm"
+    request = server.requests[0]
+    assert (request.method, request.path, request.body) == (
+        "POST",
+        "/v1/chat",
+        '{"a": "ü"}'.encode(),
+    )
+    assert request.headers["x-own"] == "1"
+    assert request.headers["accept-encoding"] == "identity"
+    assert request.headers["user-agent"] == "conductor-llm"
 
 
 def test_a_closed_port_cannot_be_reached() -> None:
@@ -344,17 +348,17 @@ def events(stream: bytes, *cuts: int) -> list[str]:
 
 def plainly(text: str) -> list[str]:
     """The same by the letter of the standard, for a whole text."""
-    found = []
-    data = ""
+    events = []
+    buffered = ""
     for line in re.split("\r\n|\n|\r", text.removeprefix("\ufeff"))[:-1]:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if not line:
-            found += [data.removesuffix("\n")] if data else []
-            data = ""
+            events += [buffered.removesuffix("\n")] if buffered else []
+            buffered = ""
         elif name == "data":
-            data += value + "\n"
-    return found
+            buffered += value + "\n"
+    return events
 
 
 @given(stream=STREAMS, cuts=st.lists(st.integers(0, 400), max_size=12))

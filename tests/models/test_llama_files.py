@@ -71,34 +71,37 @@ def weights(content: bytes, fill: bytes) -> bytes:
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda _: b"", "is empty"),
     "text": (lambda _: b"Dear sir or madam,\n" * 99, "is not a GGUF file"),
-    "wrong-magic": (lambda data: b"GGML" + data[4:], "is not a GGUF file"),
-    "version-1": (lambda data: data[:4] + b"\1\0\0\0" + data[8:], "is GGUF version 1"),
-    "cut-in-header": (lambda data: data[:5000], "ends in the middle of its header"),
-    "cut-in-weights": (lambda data: data[:-9999], "is cut off or damaged: it has"),
-    "many-tensors": (lambda data: counts(data, 1 << 60, 20), "claims 1152921504606846976 tensors"),
-    "many-keys": (lambda data: counts(data, 20, 1 << 60), "and 1152921504606846976 keys"),
-    "more-keys": (lambda data: counts(data, 28, 300), "cut off or damaged"),
-    "no-layer": (lambda data: number(data, "qwen2.block_count", "I", 0), "claims 0 layers"),
+    "wrong-magic": (lambda content: b"GGML" + content[4:], "is not a GGUF file"),
+    "version-1": (lambda content: content[:4] + b"\1\0\0\0" + content[8:], "is GGUF version 1"),
+    "cut-in-header": (lambda content: content[:5000], "ends in the middle of its header"),
+    "cut-in-weights": (lambda content: content[:-9999], "is cut off or damaged: it has"),
+    "many-tensors": (
+        lambda content: counts(content, 1 << 60, 20),
+        "claims 1152921504606846976 tensors",
+    ),
+    "many-keys": (lambda content: counts(content, 20, 1 << 60), "and 1152921504606846976 keys"),
+    "more-keys": (lambda content: counts(content, 28, 300), "cut off or damaged"),
+    "no-layer": (lambda content: number(content, "qwen2.block_count", "I", 0), "claims 0 layers"),
     "many-layers": (
-        lambda data: number(data, "qwen2.block_count", "I", 1 << 31),
+        lambda content: number(content, "qwen2.block_count", "I", 1 << 31),
         "claims 2147483648 layers",
     ),
     "epsilon": (
-        lambda data: number(data, "layer_norm_rms_epsilon", "f", -1.0),
+        lambda content: number(content, "layer_norm_rms_epsilon", "f", -1.0),
         "layer_norm_rms_epsilon is -1.0",
     ),
     "no-context": (
-        lambda data: number(data, "qwen2.context_length", "I", 0),
+        lambda content: number(content, "qwen2.context_length", "I", 0),
         "is damaged, or not a model",
     ),
-    "no-tokenizer": (lambda data: data.replace(b"gpt2", b"none", 1), "has no vocabulary"),
+    "no-tokenizer": (lambda content: content.replace(b"gpt2", b"none", 1), "has no vocabulary"),
     "a-token-twice": (twice, "has a token twice"),
     "unknown-architecture": (
-        lambda data: data.replace(b"qwen2", b"qwen9"),
+        lambda content: content.replace(b"qwen2", b"qwen9"),
         "unknown model architecture: 'qwen9'",
     ),
-    "other-architecture": (lambda data: data.replace(b"qwen2", b"llama"), "cannot be loaded"),
-    "not-a-number": (lambda data: weights(data, b"\xff"), "output is not a number"),
+    "other-architecture": (lambda content: content.replace(b"qwen2", b"llama"), "cannot be loaded"),
+    "not-a-number": (lambda content: weights(content, b"\xff"), "output is not a number"),
 }
 
 
@@ -491,9 +494,9 @@ def test_a_renamed_part_is_an_error(model: Path, tiny: Path, tmp_path: Path) -> 
     [
         lambda _: b"",
         lambda _: b"<html>",
-        lambda data: data[:30],
-        lambda data: data[:-9000],
-        lambda data: data[:700],
+        lambda content: content[:30],
+        lambda content: content[:-9000],
+        lambda content: content[:700],
     ],
     ids=["empty", "text", "in-header", "in-weights", "in-tensors"],
 )

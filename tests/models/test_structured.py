@@ -62,9 +62,9 @@ def owned(owner: str | None, then: Script = fine) -> Script:
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
         if seen.path.endswith("/models"):
-            more = {} if owner is None else {"owned_by": owner}
+            owned_by = {} if owner is None else {"owned_by": owner}
             return await wire.json(
-                {"object": "list", "data": [{"id": "m", "object": "model"} | more]}
+                {"object": "list", "data": [{"id": "m", "object": "model"} | owned_by]}
             )
         return await then(seen, wire)
 
@@ -94,22 +94,22 @@ def form(seen: SeenRequest) -> dict[str, Any]:
 def test_each_server_is_told_a_form_in_its_own_way(
     owner: str | None, request_: Request, sent: dict[str, Any]
 ) -> None:
-    both, seen = replies(owned(owner), request_, request_)
+    both, requests = replies(owned(owner), request_, request_)
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
-    assert [one.path for one in seen] == [
+    assert [call.path for call in requests] == [
         "/v1/models",
         "/v1/chat/completions",
         "/v1/chat/completions",
     ]
-    assert [form(one) for one in seen[1:]] == [sent, sent]
+    assert [form(call) for call in requests[1:]] == [sent, sent]
     assert [notes(chunks) for chunks in both] == [[], []]
 
 
 def test_a_model_without_a_name_and_a_form_are_learned_in_one_question() -> None:
-    _, seen = replies(owned("sglang"), GRAMMAR, model="")
-    assert [one.path for one in seen] == ["/v1/models", "/v1/chat/completions"]
-    assert seen[1].json["model"] == "m"
-    assert "ebnf" in seen[1].json
+    _, requests = replies(owned("sglang"), GRAMMAR, model="")
+    assert [call.path for call in requests] == ["/v1/models", "/v1/chat/completions"]
+    assert requests[1].json["model"] == "m"
+    assert "ebnf" in requests[1].json
 
 
 async def cut(seen: SeenRequest, wire: Wire) -> None:
@@ -136,10 +136,10 @@ def test_a_server_that_does_not_say_which_it_is_answers_anyway(
     async def script(seen: SeenRequest, wire: Wire) -> None:
         await (listing if seen.path.endswith("/models") else fine)(seen, wire)
 
-    both, seen = replies(script, JSON, JSON)
+    both, requests = replies(script, JSON, JSON)
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
-    assert [one.path for one in seen].count("/v1/models") == request_count
-    assert form(seen[-1]) == {"response_format": FORMAT}
+    assert [call.path for call in requests].count("/v1/models") == request_count
+    assert form(requests[-1]) == {"response_format": FORMAT}
 
 
 def test_a_server_that_was_still_loading_is_sent_the_grammar_when_it_is_ready() -> None:
@@ -193,7 +193,7 @@ def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
 ) -> None:
     with loopback(owned(owner)) as server:
         assert held_to(ChatApiModel("m", f"{server.url}/v1", preset=preset), JSON) == [hold, hold]
-    assert [one.path for one in server.requests] == ["/v1/models"] * request_count + [
+    assert [call.path for call in server.requests] == ["/v1/models"] * request_count + [
         "/v1/chat/completions"
     ]
 
@@ -220,7 +220,7 @@ def test_a_server_is_known_by_the_owner_of_the_model_that_is_asked(
 
 
 @pytest.mark.parametrize(
-    ("kind", "model", "held", "asked"),
+    ("kind", "model", "held", "paths"),
     [
         ("llama-server", "m", "grammar", ["completions", "grammar", "chat_template_kwargs"]),
         ("vllm", "m", "grammar", ["completions", "structured_outputs"]),
@@ -233,20 +233,20 @@ def test_a_server_is_known_by_the_owner_of_the_model_that_is_asked(
     ],
 )
 def test_the_kind_of_a_worker_says_which_server_it_is(
-    kind: str, model: str, held: str, asked: list[str]
+    kind: str, model: str, held: str, paths: list[str]
 ) -> None:
     with loopback(owned("sglang")) as server:
         worker = Worker(name="w", kind=kind, model=model, options={"base_url": f"{server.url}/v1"})
         assert held_to(open_model(worker, environ={}), JSON)[0] == held
-    assert [one.path.rpartition("/")[2] for one in server.requests] + list(
+    assert [call.path.rpartition("/")[2] for call in server.requests] + list(
         form(server.requests[-1])
-    ) == asked
+    ) == paths
 
 
 def test_openai_itself_takes_a_schema() -> None:
-    own = open_model(Worker(name="w", kind="openai"), environ={"OPENAI_API_KEY": "k"})
-    assert isinstance(own, ChatApiModel)
-    assert (own._form, own._schemas) == ("response_format", True)
+    model = open_model(Worker(name="w", kind="openai"), environ={"OPENAI_API_KEY": "k"})
+    assert isinstance(model, ChatApiModel)
+    assert (model._form, model._schemas) == ("response_format", True)
 
 
 def refused(**message: str) -> Script:
@@ -277,22 +277,30 @@ def test_a_form_that_is_refused_is_left_out_remembered_and_reported(
     script = refused(**{field: words})
     with loopback(script) as server:
         assert held_to(ChatApiModel("m", f"{server.url}/v1", preset=preset), JSON)[-1] == hold
-    both, seen = replies(script, request, request, preset=preset)
+    both, requests = replies(script, request, request, preset=preset)
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
     assert [[note.partition(" ")[2] for note in notes(chunks)] for chunks in both] == [
         [f"does not accept {field}; sent without it"],
         [],
     ]
-    assert [[name for name in form(one) if name in FIELDS] for one in seen] == [[field], [], []]
-    assert not form(seen[-1])
+    assert [[name for name in form(call) if name in FIELDS] for call in requests] == [
+        [field],
+        [],
+        [],
+    ]
+    assert not form(requests[-1])
 
 
 def test_where_a_grammar_is_refused_a_schema_takes_its_place() -> None:
     script = refused(
         structured_outputs="Invalid grammar specification.", response_format="json_schema: no"
     )
-    (chunks,), seen = replies(script, JSON, preset=Preset(form="structured_outputs"))
-    assert [list(form(one)) for one in seen] == [["structured_outputs"], ["response_format"], []]
+    (chunks,), requests = replies(script, JSON, preset=Preset(form="structured_outputs"))
+    assert [list(form(call)) for call in requests] == [
+        ["structured_outputs"],
+        ["response_format"],
+        [],
+    ]
     assert len(notes(chunks)) == 2
 
 
@@ -308,10 +316,10 @@ def test_a_form_that_is_refused_inside_an_answer_is_left_out_too() -> None:
         error = {"object": "error", "message": message, "type": "BAD_REQUEST", "code": 400}
         return await saying(delta(), {"error": error})(seen, wire)
 
-    (chunks,), seen = replies(script, GRAMMAR, preset=Preset(form="ebnf"))
+    (chunks,), requests = replies(script, GRAMMAR, preset=Preset(form="ebnf"))
     assert text(chunks) == "Yes."
     assert len(notes(chunks)) == 1
-    assert [list(form(one)) for one in seen] == [["ebnf"], []]
+    assert [list(form(call)) for call in requests] == [["ebnf"], []]
 
 
 def test_a_reply_that_has_begun_is_not_asked_for_again() -> None:
@@ -344,9 +352,9 @@ def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next
 
 def test_a_model_that_thinks_before_it_keeps_to_the_form_is_held_to_it_again() -> None:
     replies_ = saying(delta(reasoning_content="Hm."), *YES)
-    both, seen = replies(replies_, GRAMMAR, GRAMMAR, preset=Preset(form="ebnf"))
+    both, requests = replies(replies_, GRAMMAR, GRAMMAR, preset=Preset(form="ebnf"))
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
-    assert [list(form(one)) for one in seen] == [["ebnf"], ["ebnf"]]
+    assert [list(form(call)) for call in requests] == [["ebnf"], ["ebnf"]]
 
 
 @pytest.mark.parametrize(
@@ -378,8 +386,8 @@ def test_a_server_that_can_is_told_to_continue_the_beginning_of_a_reply(
     owner: str, fields: dict[str, Any]
 ) -> None:
     """Another one is not sent it."""
-    _, seen = replies(owned(owner), replace(PLAIN, prefill="Let us think"))
-    body = seen[-1].json
+    _, requests = replies(owned(owner), replace(PLAIN, prefill="Let us think"))
+    body = requests[-1].json
     assert ({"role": "assistant", "content": "Let us think"} in body["messages"]) == (
         owner != "library"
     )

@@ -89,8 +89,8 @@ class Pair:
         return False
 
     def stream(self, run: str, **more: Any) -> str:
-        place = f"{self.other.url}/v1/responses/resp_{run}?stream=true"
-        return httpx.get(place, timeout=30, **more).text
+        url = f"{self.other.url}/v1/responses/resp_{run}?stream=true"
+        return httpx.get(url, timeout=30, **more).text
 
 
 def read(url: str, run: str) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def test_a_stream_is_read_on_behind_what_its_client_saw(pair: Pair) -> None:
         *events(pair.stream(run, headers={"last-event-id": last})),
     ]
     shown = "".join(deltas(received))
-    (whole,) = [each["text"] for each in received if each["type"] == "response.output_text.done"]
+    (whole,) = [event["text"] for event in received if event["type"] == "response.output_text.done"]
     assert shown == whole == "half of it\n\nalpha answers"
 
 
@@ -350,10 +350,10 @@ def test_a_batch_whose_server_is_killed_is_finished_by_another(
     assert done.status == "completed"
     assert before
     assert answers.startswith(before)
-    assert sorted(json.loads(each)["custom_id"] for each in answers.splitlines()) == [
+    assert sorted(json.loads(line)["custom_id"] for line in answers.splitlines()) == [
         f"q{n}" for n in range(8)
     ]
-    kept = {json.loads(each)["custom_id"] for each in before.splitlines()}
+    kept = {json.loads(line)["custom_id"] for line in before.splitlines()}
     assert all(lines.count(name[1:]) == 1 for name in kept)
 
 
@@ -362,7 +362,7 @@ def test_a_server_that_lost_a_batch_writes_nothing_more_of_it(
 ) -> None:
     url = postgres.new_database()
     name = f"batch_{'0' * 24}"
-    one, other = (SharedServedFiles(tmp_path / each, Database(url)) for each in ("one", "other"))
+    one, other = (SharedServedFiles(tmp_path / name, Database(url)) for name in ("one", "other"))
     record = {"id": name, "object": "batch", "owner": "", "created_at": 1, "status": "in_progress"}
     one.write(record)
     with one.held(name, ["file-1"]) as late:

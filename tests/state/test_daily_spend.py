@@ -42,11 +42,11 @@ class OneRun:
     """A run with its ledger and the spending of the day; the clock is set by the test."""
 
     def __init__(
-        self, place: Path, limits: DayLimits, now: datetime = NOON, client: Spender = USER
+        self, directory: Path, limits: DayLimits, now: datetime = NOON, client: Spender = USER
     ) -> None:
         self.now = now
         self.ledger = Ledger(Limits())
-        self.spend = DailySpend(place, limits, client=client, now=lambda: self.now)
+        self.spend = DailySpend(directory, limits, client=client, now=lambda: self.now)
 
     def find_room(self, answer: int = 1000) -> Reservation | None:
         def decide(today: DayBudget) -> Reservation | None:
@@ -71,7 +71,7 @@ class OneRun:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def directory(tmp_path: Path) -> Path:
     return tmp_path / "spending"
 
 
@@ -98,9 +98,9 @@ def other_process(
         process.join()
 
 
-def test_runs_of_a_day_share_its_limit(place: Path) -> None:
-    OneRun(place, cents(2)).call()
-    later = OneRun(place, cents(2))
+def test_runs_of_a_day_share_its_limit(directory: Path) -> None:
+    OneRun(directory, cents(2)).call()
+    later = OneRun(directory, cents(2))
     assert later.call(written=900).answer == 980
     with pytest.raises(
         LimitReached, match=r"stopped: today's limit of \$0.0200, no room for another call"
@@ -109,48 +109,48 @@ def test_runs_of_a_day_share_its_limit(place: Path) -> None:
     assert (caught.value.reason, caught.value.suggested_limit) == ("limit_cost_day", "0.04")
 
 
-def test_what_others_hold_is_not_there(place: Path) -> None:
+def test_what_others_hold_is_not_there(directory: Path) -> None:
     """A call under way in another run holds its most.
 
     When it ends, what it did not use is there again.
     """
-    one = OneRun(place, cents(1))
-    other = OneRun(place, cents(1))
-    room = one.reserve(answer=600)
+    first = OneRun(directory, cents(1))
+    other = OneRun(directory, cents(1))
+    room = first.reserve(answer=600)
     cut = other.reserve()
     assert cut.answer == 380
-    one.settle(room, 10)
+    first.settle(room, 10)
     other.settle(cut, 10)
     assert other.spend.today().cost == Decimal("0.0004")
 
 
-def test_a_run_waits_for_its_own_calls_only(place: Path) -> None:
+def test_a_run_waits_for_its_own_calls_only(directory: Path) -> None:
     """Its own call may leave room, so it waits; nobody knows when another run's will end."""
-    one = OneRun(place, cents(1))
-    other = OneRun(place, cents(1))
-    one.reserve(answer=950)
-    assert one.find_room() is None
+    first = OneRun(directory, cents(1))
+    other = OneRun(directory, cents(1))
+    first.reserve(answer=950)
+    assert first.find_room() is None
     with pytest.raises(LimitReached):
         other.reserve()
 
 
-def test_midnight_gives_a_new_day(place: Path) -> None:
+def test_midnight_gives_a_new_day(directory: Path) -> None:
     """And a call counts for the day on which it began, wherever it ends."""
-    run = OneRun(place, cents(1), NOON.replace(hour=23, minute=59))
+    run = OneRun(directory, cents(1), NOON.replace(hour=23, minute=59))
     room = run.reserve(answer=980)
     run.now += timedelta(minutes=2)
     run.reserve(answer=980)
     run.settle(room, 980)
-    rows = read_spent(place, date(2026, 1, 1))
+    rows = read_spent(directory, date(2026, 1, 1))
     assert [(str(row.day), row.usage.cost, row.open) for row in rows] == [
         ("2026-11-22", Decimal("0.0099"), 0),
         ("2026-11-23", Decimal("0.0099"), 1),
     ]
 
 
-def test_a_clock_that_goes_back_opens_no_new_day(place: Path) -> None:
+def test_a_clock_that_goes_back_opens_no_new_day(directory: Path) -> None:
     """Back over midnight, what was spent after it still counts."""
-    run = OneRun(place, cents(1), NOON)
+    run = OneRun(directory, cents(1), NOON)
     run.call(written=980)
     run.now -= timedelta(hours=13)
     with pytest.raises(LimitReached):
@@ -159,22 +159,22 @@ def test_a_clock_that_goes_back_opens_no_new_day(place: Path) -> None:
     run.reserve()
 
 
-def hold(pipe: Connection, place: Path) -> None:
+def hold(pipe: Connection, directory: Path) -> None:
     """Hold nearly all of a cent."""
-    OneRun(place, cents(1)).reserve(answer=980)
+    OneRun(directory, cents(1)).reserve(answer=980)
     pipe.send("held")
     pipe.recv()
 
 
-def test_a_call_of_a_killed_process_counts(place: Path) -> None:
+def test_a_call_of_a_killed_process_counts(directory: Path) -> None:
     """Its provider may charge for it: its most counts, in the limit and in what is shown."""
-    with other_process(hold, place) as (_, holder):
+    with other_process(hold, directory) as (_, holder):
         assert holder.recv() == "held"
         with pytest.raises(LimitReached):
-            OneRun(place, cents(1)).reserve()
+            OneRun(directory, cents(1)).reserve()
     with pytest.raises(LimitReached):
-        OneRun(place, cents(1)).reserve()
-    (row,) = read_spent(place, NOON.date())
+        OneRun(directory, cents(1)).reserve()
+    (row,) = read_spent(directory, NOON.date())
     assert (row.worker, row.calls, row.open, row.usage.calls, row.usage.cost) == (
         "ann",
         1,
@@ -184,16 +184,16 @@ def test_a_call_of_a_killed_process_counts(place: Path) -> None:
     )
 
 
-def test_a_file_that_was_only_just_created_is_read(place: Path) -> None:
+def test_a_file_that_was_only_just_created_is_read(directory: Path) -> None:
     """A process that is killed at its first write leaves an empty file.
 
     Nothing is spent, and the next call counts.
     """
-    place.mkdir()
-    (place / FILE).touch()
-    assert read_spent(place, NOON.date()) == ()
-    OneRun(place, cents(1)).call(written=5)
-    assert len(read_spent(place, NOON.date())) == 1
+    directory.mkdir()
+    (directory / FILE).touch()
+    assert read_spent(directory, NOON.date()) == ()
+    OneRun(directory, cents(1)).call(written=5)
+    assert len(read_spent(directory, NOON.date())) == 1
 
 
 HALF_DONE = """
@@ -208,32 +208,34 @@ os._exit(9)
 """
 
 
-def test_what_a_killed_process_left_half_done_is_undone_by_a_reader(place: Path) -> None:
+def test_what_a_killed_process_left_half_done_is_undone_by_a_reader(directory: Path) -> None:
     """The journal that SQLite has left must be played back, which needs to write.
 
     `conductor cost` was refused.
     """
-    run = OneRun(place, cents(1))
+    run = OneRun(directory, cents(1))
     run.call(written=5)
     run.spend.close()
-    subprocess.run([sys.executable, "-c", HALF_DONE, str(place / FILE)], check=False)
-    assert (place / f"{FILE}-journal").stat().st_size > 0
-    assert [row.usage.calls for row in read_spent(place, NOON.date())] == [1]
+    subprocess.run([sys.executable, "-c", HALF_DONE, str(directory / FILE)], check=False)
+    assert (directory / f"{FILE}-journal").stat().st_size > 0
+    assert [row.usage.calls for row in read_spent(directory, NOON.date())] == [1]
 
 
-def test_tokens_of_a_day_are_read_from_a_file_without_totals(place: Path) -> None:
+def test_tokens_of_a_day_are_read_from_a_file_without_totals(directory: Path) -> None:
     """As an earlier version left it, and where nobody may write."""
-    run = OneRun(place, DayLimits())
+    run = OneRun(directory, DayLimits())
     run.call(written=5)
     run.spend.close()
-    with closing(open_database(place / FILE)) as database:
+    with closing(open_database(directory / FILE)) as database:
         database.execute("DROP TABLE totals")
-    assert read_tokens(place, NOON.date()) == 105
-    assert read_tokens(place / "nowhere", NOON.date()) == 0
+    assert read_tokens(directory, NOON.date()) == 105
+    assert read_tokens(directory / "nowhere", NOON.date()) == 0
 
 
-def call_by_two_keys(pipe: Connection, place: Path, checkpoints: bool) -> None:
-    runs = [OneRun(place, DayLimits(), client=Spender(name=name)) for name in ("phone", "laptop")]
+def call_by_two_keys(pipe: Connection, directory: Path, checkpoints: bool) -> None:
+    runs = [
+        OneRun(directory, DayLimits(), client=Spender(name=name)) for name in ("phone", "laptop")
+    ]
     for run in runs:
         run.spend.checkpoints = checkpoints
     while True:
@@ -246,29 +248,31 @@ def call_by_two_keys(pipe: Connection, place: Path, checkpoints: bool) -> None:
 
 @pytest.mark.parametrize("checkpoints", [True, False])
 def test_reading_between_the_calls_of_a_server_loses_none_of_them(
-    place: Path, *, checkpoints: bool
+    directory: Path, *, checkpoints: bool
 ) -> None:
     """Two records are open in one process.
 
     Another process that reads must not delete the log they still write to.
     """
-    with other_process(call_by_two_keys, place, checkpoints) as (_, server):
+    with other_process(call_by_two_keys, directory, checkpoints) as (_, server):
         for more, written in ((1, 1), (6, 7)):
             server.send(more)
             assert server.recv() == "written"
-            assert [row.calls for row in read_spent(place, NOON.date(), by="key")] == [written] * 2
+            assert [row.calls for row in read_spent(directory, NOON.date(), by="key")] == [
+                written
+            ] * 2
         server.send(1)
         assert server.recv() == "written"
-    rows = read_spent(place, NOON.date(), by="key")
+    rows = read_spent(directory, NOON.date(), by="key")
     assert [(row.key, row.calls, row.open) for row in rows] == [("laptop", 8, 0), ("phone", 8, 0)]
 
 
-def test_a_call_without_a_limit_is_recorded_before_it_is_made(place: Path) -> None:
-    run = OneRun(place, DayLimits())
+def test_a_call_without_a_limit_is_recorded_before_it_is_made(directory: Path) -> None:
+    run = OneRun(directory, DayLimits())
     run.reserve()
     room = Reservation(answer=9, tokens=9, cost=Decimal(0), call=False)
     assert asyncio.run(run.spend.reserve(lambda _: room, print)) is room
-    orchestra, ann = read_spent(place, NOON.date())
+    orchestra, ann = read_spent(directory, NOON.date())
     assert (ann.worker, ann.open, ann.usage.cost) == ("ann", 1, Decimal("0.0101"))
     assert (orchestra.worker, orchestra.open, orchestra.usage.unpriced, orchestra.usage.cost) == (
         "conductor",
@@ -278,8 +282,8 @@ def test_a_call_without_a_limit_is_recorded_before_it_is_made(place: Path) -> No
     )
 
 
-def spend_all(pipe: Connection, place: Path) -> None:
-    run = OneRun(place, cents(5))
+def spend_all(pipe: Connection, directory: Path) -> None:
+    run = OneRun(directory, cents(5))
     pipe.recv()
     with suppress(LimitReached):
         while True:
@@ -287,30 +291,30 @@ def spend_all(pipe: Connection, place: Path) -> None:
             run.settle(room, room.answer)
 
 
-def test_processes_at_once_never_overspend(place: Path) -> None:
+def test_processes_at_once_never_overspend(directory: Path) -> None:
     with ExitStack() as stack:
-        processes = [stack.enter_context(other_process(spend_all, place)) for _ in range(3)]
+        processes = [stack.enter_context(other_process(spend_all, directory)) for _ in range(3)]
         for _, pipe in processes:
             pipe.send("go")
         for process, _ in processes:
             process.join(60)
             assert process.exitcode == 0
-    today = OneRun(place, cents(5)).spend.today()
+    today = OneRun(directory, cents(5)).spend.today()
     assert Decimal("0.045") < today.cost <= Decimal("0.05")
     assert today.calls >= 15
 
 
-def open_databases(pipe: Connection, place: Path) -> None:
+def open_databases(pipe: Connection, directory: Path) -> None:
     while True:
-        spend = DailySpend(place / pipe.recv())
+        spend = DailySpend(directory / pipe.recv())
         spend.today()
         spend.close()
         pipe.send("opened")
 
 
-def test_processes_at_once_open_a_new_database(place: Path) -> None:
+def test_processes_at_once_open_a_new_database(directory: Path) -> None:
     with ExitStack() as stack:
-        pipes = [stack.enter_context(other_process(open_databases, place))[1] for _ in range(3)]
+        pipes = [stack.enter_context(other_process(open_databases, directory))[1] for _ in range(3)]
         for number in range(20):
             for pipe in pipes:
                 pipe.send(str(number))
@@ -319,35 +323,35 @@ def test_processes_at_once_open_a_new_database(place: Path) -> None:
 
 @pytest.mark.parametrize("closes", [False, True])
 def test_what_a_disk_refused_is_recorded_with_the_next_call_or_at_the_end(
-    place: Path, *, closes: bool
+    directory: Path, *, closes: bool
 ) -> None:
-    run = OneRun(place, DayLimits())
-    place.write_text("in the way")
+    run = OneRun(directory, DayLimits())
+    directory.write_text("in the way")
     run.call(written=5)
     run.call(written=6)
     assert "what was spent is not recorded" in run.spend.take_problem()
-    place.unlink()
+    directory.unlink()
     if closes:
         run.spend.close()
     else:
         run.call(written=7)
-    (row,) = read_spent(place, NOON.date())
+    (row,) = read_spent(directory, NOON.date())
     assert (row.usage.calls, row.usage.tokens_out) == ((2, 11) if closes else (3, 18))
 
 
-def test_closing_leaves_only_the_database(place: Path) -> None:
-    run = OneRun(place, cents(1))
+def test_closing_leaves_only_the_database(directory: Path) -> None:
+    run = OneRun(directory, cents(1))
     run.call(written=5)
     run.spend.close()
-    assert [path.name for path in place.iterdir()] == [FILE]
-    assert (place / FILE).stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in directory.iterdir()] == [FILE]
+    assert (directory / FILE).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("tokens", [10**12, 10**30])
-def test_an_absurd_number_of_tokens_uses_the_limits_up(place: Path, tokens: int) -> None:
+def test_an_absurd_number_of_tokens_uses_the_limits_up(directory: Path, tokens: int) -> None:
     """Who states it must not switch the limits off, nor break what `conductor cost` reads."""
     limits = DayLimits(calls=2, tokens=10**9, cost=Decimal(100))
-    run = OneRun(place, limits)
+    run = OneRun(directory, limits)
     for _ in range(2):
         room = run.reserve()
         run.spend.settle(room, with_cost(Usage(tokens_out=tokens, calls=1), DEAR))
@@ -357,14 +361,14 @@ def test_an_absurd_number_of_tokens_uses_the_limits_up(place: Path, tokens: int)
     assert (today.calls, today.tokens >= 2 * 10**12, today.cost >= 1000) == (2, True, True)
     for limit in (DayLimits(calls=2), DayLimits(tokens=10**9), DayLimits(cost=Decimal(100))):
         with pytest.raises(LimitReached):
-            OneRun(place, limit).reserve()
-    assert read_spent(place, NOON.date())[0].usage.calls == 2
+            OneRun(directory, limit).reserve()
+    assert read_spent(directory, NOON.date())[0].usage.calls == 2
 
 
 @pytest.mark.parametrize("cost", ["Infinity", "1E+999999", "9" * 400, "1E-999999", "-0"])
-def test_an_absurd_cost_never_gives_money_or_calls_back(place: Path, cost: str) -> None:
+def test_an_absurd_cost_never_gives_money_or_calls_back(directory: Path, cost: str) -> None:
     """A call and its tokens count whatever its cost is, and no cost lowers the others' sum."""
-    run = OneRun(place, DayLimits(calls=9, cost=Decimal(10**9)))
+    run = OneRun(directory, DayLimits(calls=9, cost=Decimal(10**9)))
     run.call(written=1000)
     before = run.spend.today()
     run.spend.settle(run.reserve(), Usage(tokens_out=60, calls=1, cost=Decimal(cost)))
@@ -372,11 +376,11 @@ def test_an_absurd_cost_never_gives_money_or_calls_back(place: Path, cost: str) 
     assert (today.calls, today.tokens) == (before.calls + 1, before.tokens + 60)
     assert before.cost <= today.cost <= before.cost + 10**6
     assert run.spend.take_problem() == ""
-    assert read_spent(place, NOON.date())[0].usage.calls == 2
+    assert read_spent(directory, NOON.date())[0].usage.calls == 2
 
 
 def test_the_end_of_a_quick_call_is_recorded_with_the_next_call_or_a_moment_later(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until then the most that it may have cost counts."""
 
@@ -386,11 +390,11 @@ def test_the_end_of_a_quick_call_is_recorded_with_the_next_call_or_a_moment_late
         return room
 
     def held() -> tuple[int, int]:
-        (row,) = read_spent(place, NOON.date())
+        (row,) = read_spent(directory, NOON.date())
         return row.open, row.usage.tokens
 
     async def work() -> None:
-        spend = DailySpend(place, cents(100), now=lambda: NOON)
+        spend = DailySpend(directory, cents(100), now=lambda: NOON)
         monkeypatch.setattr(spending, "GROUP_SECONDS", 60.0)
         first = await call(spend)
         spend.settle(first, Usage(calls=1, tokens_in=10, tokens_out=10))
@@ -413,29 +417,29 @@ def test_the_end_of_a_quick_call_is_recorded_with_the_next_call_or_a_moment_late
     asyncio.run(work())
 
 
-def test_a_database_that_another_run_has_begun_again_is_noticed(place: Path) -> None:
+def test_a_database_that_another_run_has_begun_again_is_noticed(directory: Path) -> None:
     """No run goes on with the file that was removed, where its limit would not be held."""
-    one = OneRun(place, cents(2))
-    other = OneRun(place, cents(2))
-    one.call(written=100)
+    first = OneRun(directory, cents(2))
+    other = OneRun(directory, cents(2))
+    first.call(written=100)
     other.call(written=100)
-    for path in place.iterdir():
+    for path in directory.iterdir():
         path.unlink()
-    one.call()
+    first.call()
     other.call(written=900)
-    assert read_spent(place, NOON.date())[0].calls == 2
+    assert read_spent(directory, NOON.date())[0].calls == 2
     with pytest.raises(LimitReached):
         other.reserve()
 
 
 def test_a_database_that_another_process_holds_is_an_error_after_a_bounded_wait(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run ends with the work that is done, and says what is locked."""
     monkeypatch.setattr("conductor_cli.state.spending.BUSY_SECONDS", 0.2)
-    run = OneRun(place, cents(1))
+    run = OneRun(directory, cents(1))
     run.call(written=5)
-    with closing(sqlite3.connect(place / FILE, isolation_level=None)) as other:
+    with closing(sqlite3.connect(directory / FILE, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(
             LimitReached, match=r"today's limit cannot be enforced: .*: database is locked"
@@ -445,38 +449,38 @@ def test_a_database_that_another_process_holds_is_an_error_after_a_bounded_wait(
 
 
 @pytest.mark.parametrize("wrong", ["a file", "a directory", "not a database"])
-def test_a_limit_that_cannot_be_enforced_is_refused(place: Path, wrong: str) -> None:
+def test_a_limit_that_cannot_be_enforced_is_refused(directory: Path, wrong: str) -> None:
     """Before anything is called, and at the next call if that happens later.
 
     Without limits there is a notice.
     """
     if wrong == "a file":
-        place.write_text("x")
+        directory.write_text("x")
     elif wrong == "a directory":
-        (place / FILE).mkdir(parents=True)
+        (directory / FILE).mkdir(parents=True)
     else:
-        place.mkdir()
-        (place / FILE).write_text("x" * 4096)
-    run = OneRun(place, cents(1))
+        directory.mkdir()
+        (directory / FILE).write_text("x" * 4096)
+    run = OneRun(directory, cents(1))
     with pytest.raises(ConfigError, match="the limits per day cannot be enforced"):
         run.spend.check()
     with pytest.raises(LimitReached, match="today's limit cannot be enforced"):
         run.reserve()
-    free = OneRun(place, DayLimits())
+    free = OneRun(directory, DayLimits())
     free.spend.check()
     free.call()
     assert free.spend.take_problem().startswith("what was spent is not recorded")
     assert free.spend.take_problem() == ""
     if wrong != "a file":
         with pytest.raises(ConfigError, match="cannot be read"):
-            read_spent(place, NOON.date())
+            read_spent(directory, NOON.date())
 
 
-def test_a_log_that_is_moved_by_its_user_stays_small(place: Path) -> None:
+def test_a_log_that_is_moved_by_its_user_stays_small(directory: Path) -> None:
     """Where a server moves the log, no call does, and moving loses nothing and makes it small."""
-    spend = DailySpend(place, now=lambda: NOON)
+    spend = DailySpend(directory, now=lambda: NOON)
     spend.checkpoints = False
-    log = place / f"{FILE}-wal"
+    log = directory / f"{FILE}-wal"
     sizes = []
     for _ in range(2):
         for _ in range(600):  # SQLite itself would move 1,000 pages
@@ -484,22 +488,22 @@ def test_a_log_that_is_moved_by_its_user_stays_small(place: Path) -> None:
             assert asyncio.run(spend.reserve(lambda _: room, lambda _: None)) is room  # noqa: B023
             spend.settle(room, Usage(calls=1, tokens_in=1, tokens_out=1))
         sizes.append(log.stat().st_size)
-        checkpoint(place)
+        checkpoint(directory)
     assert sizes[0] > 1200 * 1024
     assert sizes[1] <= sizes[0] * 1.2
-    assert sum(row.usage.calls for row in read_spent(place, NOON.date())) == 1200
+    assert sum(row.usage.calls for row in read_spent(directory, NOON.date())) == 1200
     spend.close()
 
 
-def test_moving_the_log_creates_no_database(place: Path) -> None:
+def test_moving_the_log_creates_no_database(directory: Path) -> None:
     """The next call begins a file that the user removed, readable by its owner only."""
-    place.mkdir()
-    checkpoint(place)
-    assert list(place.iterdir()) == []
+    directory.mkdir()
+    checkpoint(directory)
+    assert list(directory.iterdir()) == []
 
 
 def test_a_reservation_adds_up_neither_calls_nor_clients_of_the_day(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The steps of SQLite are counted, after ten calls and after a thousand of as many clients."""
     steps = 0
@@ -515,13 +519,13 @@ def test_a_reservation_adds_up_neither_calls_nor_clients_of_the_day(
         return database
 
     monkeypatch.setattr(spending, "open_database", open_counted)
-    run = OneRun(place, DayLimits(cost=Decimal(1000)))
+    run = OneRun(directory, DayLimits(cost=Decimal(1000)))
     for _ in range(10):
         run.call()
     steps = 0
     run.call()
     few = steps
-    with closing(sqlite3.connect(place / FILE)) as other, other:
+    with closing(sqlite3.connect(directory / FILE)) as other, other:
         insert = "INSERT INTO calls (day, client, worker_call, cost) VALUES (?, ?, 1, 1000)"
         other.executemany(insert, [(str(NOON.date()), f"client{n}") for n in range(990)])
     steps = 0
@@ -530,19 +534,19 @@ def test_a_reservation_adds_up_neither_calls_nor_clients_of_the_day(
     assert run.spend.today().calls == 1002
 
 
-def test_calls_of_earlier_versions_count_and_so_does_what_those_write(place: Path) -> None:
+def test_calls_of_earlier_versions_count_and_so_does_what_those_write(directory: Path) -> None:
     """A file without totals gets them once; whoever writes it later keeps them."""
-    OneRun(place, DayLimits(), client=Spender(name="phone")).call()
-    with closing(sqlite3.connect(place / FILE)) as earlier:
+    OneRun(directory, DayLimits(), client=Spender(name="phone")).call()
+    with closing(sqlite3.connect(directory / FILE)) as earlier:
         for name in ("added", "replaced", "changed", "removed"):
             earlier.execute(f"DROP TRIGGER calls_{name}")
         earlier.execute("DROP TABLE totals")
         earlier.commit()
-    spend = OneRun(place, cents(100)).spend
+    spend = OneRun(directory, cents(100)).spend
     before = spend.today()
     assert before.calls == 1
-    assert before.cost == sum(row.usage.cost or 0 for row in read_spent(place, NOON.date()))
-    with closing(sqlite3.connect(place / FILE, isolation_level=None)) as other:
+    assert before.cost == sum(row.usage.cost or 0 for row in read_spent(directory, NOON.date()))
+    with closing(sqlite3.connect(directory / FILE, isolation_level=None)) as other:
         insert = (
             "INSERT OR REPLACE INTO calls (id, day, worker_call, cost, tokens_in)"
             " VALUES (?, ?, 1, ?, ?)"

@@ -56,8 +56,8 @@ def silent(kind: str, number: int) -> None:
     """Nobody is told."""
 
 
-def files(place: Path) -> FileState:
-    return FileState(AppPaths(config=place, state=place, data=place, cache=place))
+def files(directory: Path) -> FileState:
+    return FileState(AppPaths(config=directory, state=directory, data=directory, cache=directory))
 
 
 @pytest.fixture
@@ -189,17 +189,17 @@ def test_a_day_that_is_over_is_one_parquet_file_with_the_same_lines(
     """Said again, nothing is new."""
     parquet = pytest.importorskip("pyarrow.parquet")
     source = files(tmp_path / "a")
-    place = tmp_path / "old.parquet"
+    target = tmp_path / "old.parquet"
     fill(source)
     import_files(source, shared, silent)
     days = {run[:8] for run in source.traces.runs()}
-    assert export_days(shared, place.as_uri(), silent).counts == {"days": len(days)}
+    assert export_days(shared, target.as_uri(), silent).counts == {"days": len(days)}
     found: dict[str, bytes] = {}
-    for path in place.iterdir():
+    for path in target.iterdir():
         for row in parquet.read_table(path).to_pylist():
             found[row["run"]] = found.get(row["run"], b"") + row["line"]
     assert found == {run: lines for run, lines in content(source).items() if lines}
-    assert export_days(shared, str(place), silent).counts == {}
+    assert export_days(shared, str(target), silent).counts == {}
 
 
 def test_a_move_that_was_stopped_goes_on(
@@ -284,7 +284,7 @@ DAY = date(2026, 11, 26)
 
 
 @pytest.fixture
-def place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def directory(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directories that the commands of a test use."""
     for name in ("config", "state"):
         (home / "old" / name).mkdir(parents=True)
@@ -299,17 +299,19 @@ def stage(home: Path) -> Iterator[Stage]:
         yield stage
 
 
-def unpack(archive: Path, place: Path) -> list[Path]:
+def unpack(archive: Path, directory: Path) -> list[Path]:
     """Put a state into its place. Returns the traces, the oldest first."""
     with tarfile.open(archive) as content:
-        content.extractall(place, filter="data")
-    return sorted((place / "state/traces").glob("*.jsonl"))
+        content.extractall(directory, filter="data")
+    return sorted((directory / "state/traces").glob("*.jsonl"))
 
 
 @pytest.mark.parametrize("archive", STATES, ids=lambda path: path.name.partition(".")[0])
-def test_the_state_of_an_earlier_version_opens(archive: Path, place: Path, stage: Stage) -> None:
+def test_the_state_of_an_earlier_version_opens(
+    archive: Path, directory: Path, stage: Stage
+) -> None:
     """Settings, traces, ratings, spending and stored replies; what is rewritten keeps a copy."""
-    traces = unpack(archive, place)
+    traces = unpack(archive, directory)
     settings = json.loads(stage.ok("config", "show", "--json").out)
     assert "90.0" in json.dumps(settings)  # the time that the first token has, under either name
     assert "the good one" in stage.ok("workers", "list", "--json").out
@@ -330,10 +332,10 @@ def test_the_state_of_an_earlier_version_opens(archive: Path, place: Path, stage
             assert json.loads(stage.ok("trace", "show", run, "--json").out) == shown
         stage.ok("trace", "verify", run)
 
-    spending = place / "state/spending"
-    books = sorted((place / "state/spending").glob("*.jsonl"))
+    spending = directory / "state/spending"
+    books = sorted((directory / "state/spending").glob("*.jsonl"))
     before = {row.worker: row.usage for row in read_spent(spending, DAY)}
-    if (place / "state/spending").exists():
+    if (directory / "state/spending").exists():
         assert before["good"].calls >= 11
         assert before["good"].cost is not None
         columns = "failed" in (spending / FILE).read_bytes().decode("latin-1")
@@ -341,10 +343,10 @@ def test_the_state_of_an_earlier_version_opens(archive: Path, place: Path, stage
         assert {row.worker: row.usage for row in read_spent(spending, DAY)} == before
         assert columns or (spending / f"{FILE}.old").stat().st_size > 0
     assert all(book.with_name(f"{book.name}.old").exists() and not book.exists() for book in books)
-    if (place / "state/ratings.jsonl").exists():
+    if (directory / "state/ratings.jsonl").exists():
         shown = stage.ok("workers", "show", "good")
         assert ("good" in shown.out, shown.err) == (True, "")
-    for calls in place.glob("state/evals/*/calls.jsonl"):
+    for calls in directory.glob("state/evals/*/calls.jsonl"):
         stored = [json.loads(line) for line in calls.read_text().splitlines() if line.strip()]
         with closing(ResponseCache(calls)) as replies:
             replies_found = [replies.replies.get(reply["key"]) for reply in stored if reply["text"]]
@@ -352,8 +354,8 @@ def test_the_state_of_an_earlier_version_opens(archive: Path, place: Path, stage
         assert None not in replies_found
 
 
-def test_what_a_newer_version_stored_is_refused(place: Path, stage: Stage) -> None:
-    traces = unpack(STATES[-1], place)
+def test_what_a_newer_version_stored_is_refused(directory: Path, stage: Stage) -> None:
+    traces = unpack(STATES[-1], directory)
     newer = gzip.decompress(traces[0].read_bytes()).replace(b'"format":3', b'"format":4', 1)
     traces[0].write_bytes(newer)
     done = stage.fails(2, "trace", "show", traces[0].name.removesuffix(".jsonl"))
@@ -361,15 +363,15 @@ def test_what_a_newer_version_stored_is_refused(place: Path, stage: Stage) -> No
     assert "upgrade" in done.err
     assert traces[0].read_bytes() == newer
 
-    with closing(sqlite3.connect(place / "state/spending" / FILE)) as database:
+    with closing(sqlite3.connect(directory / "state/spending" / FILE)) as database:
         database.execute("PRAGMA user_version = 1")
     with pytest.raises(ConfigError, match="a newer conductor wrote it"):
-        read_spent(place / "state/spending", DAY)
+        read_spent(directory / "state/spending", DAY)
     with pytest.raises(sqlite3.DatabaseError, match="newer"):
-        open_database(place / "state/spending" / FILE)
+        open_database(directory / "state/spending" / FILE)
 
 
-def test_a_rule_that_cannot_be_kept_is_refused(place: Path, stage: Stage) -> None:
+def test_a_rule_that_cannot_be_kept_is_refused(directory: Path, stage: Stage) -> None:
     """Ignored, it would protect nothing."""
-    (place / "config/config.toml").write_text('[policy]\nno_question = ["good"]\n')
+    (directory / "config/config.toml").write_text('[policy]\nno_question = ["good"]\n')
     assert "[policy] has no key 'no_question'" in stage.fails(3, "config", "show").err
