@@ -395,6 +395,7 @@ def test_the_end_of_a_quick_call_is_recorded_with_the_next_call_or_a_moment_late
 
     async def work() -> None:
         spend = DailySpend(directory, cents(100), now=lambda: NOON)
+        spend.checkpoints = False
         monkeypatch.setattr(spending, "GROUP_SECONDS", 60.0)
         first = await call(spend)
         spend.settle(first, Usage(calls=1, tokens_in=10, tokens_out=10))

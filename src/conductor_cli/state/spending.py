@@ -52,7 +52,8 @@ GROUP_SECONDS: Final = 0.1
 """How long the end of a call waits for the next transaction where there was one just before. Until
 then its reservation counts, which is at least as much.
 """
-CHECKED_SECONDS: Final = 1.0  # How long a transaction shows that the file can be written
+CHECKED_SECONDS: Final = 1.0  # How long a transaction shows a server that it can write the file
+MAX_WRITTEN_AT_ONCE: Final = 8  # Calls under way beside which the end of one is written at once
 
 MAX_AMOUNT: Final = 10**15
 """The most that one row counts, in tokens and in billionths of a dollar. A worker that states an
@@ -521,7 +522,7 @@ class DailySpend(Spending):
         self._now = now
         self.checkpoints = True
         """Whether the log is moved into the file by calls, which wait for the disk; else somebody
-        else moves it.
+        else moves it, as for a server.
         """
         # Not the process id alone: another container that shares the directory may have the same.
         self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
@@ -544,7 +545,10 @@ class DailySpend(Spending):
         return bool(self.limits) or self.client.cost is not None
 
     def check(self) -> None:
-        if not self._has_limits or time.monotonic() - self._written < CHECKED_SECONDS:
+        if not self._has_limits:
+            return
+        since = time.monotonic() - self._written
+        if not self.checkpoints and since < CHECKED_SECONDS:
             return
         if problem := self.find_problem():
             raise ConfigError(
@@ -608,7 +612,11 @@ class DailySpend(Spending):
         if row is None and usage == NO_USAGE:
             return
         self._unrecorded.append(_Ended(row, day, reservation, worker, usage, failed))
-        if time.monotonic() - self._written >= GROUP_SECONDS or not self._record_soon():
+        since = time.monotonic() - self._written
+        # A server writes it with the next call, or a moment later; so does who has many of them.
+        has_many = len(self._begun) > MAX_WRITTEN_AT_ONCE
+        waits = since < GROUP_SECONDS and (has_many or not self.checkpoints)
+        if not waits or not self._record_soon():
             self._record_ended()
 
     def _record_soon(self) -> bool:
