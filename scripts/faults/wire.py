@@ -306,6 +306,9 @@ def _said(tag: str, prompt: str) -> str:
     _, worker, task = prompt.rpartition("Do this now: ")
     if worker:
         return answer(tag, task, prompt)
+    is_bare_question = "The workers:" not in prompt  # which the only step of a plan sends
+    if is_bare_question:
+        return answer(tag, "", prompt)
     plan = PLANS.get(tag[:1], PLANS["c"])
     if "an answer at hand" in prompt:
         plan = NESTED
