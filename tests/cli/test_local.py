@@ -20,7 +20,8 @@ from tests.tiny_gguf import lora, make
 
 
 def test_a_local_model_plans_and_workers_answer(stage: Stage, tiny: Path) -> None:
-    done = stage.inside("ask", "How many?", "--planner", tiny, "--seed", "3", "--format", "json")
+    options = ("--planner", tiny, "--max-steps", "2", "--seed", "3", "--format", "json")
+    done = stage.inside("ask", "How many?", *options)
     assert (done.code, done.err) == (0, "")
     assert done.json["answer"] in ("alpha answers", "beta answers")
     assert 1 <= len(done.json["steps"]) <= 5

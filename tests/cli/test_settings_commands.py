@@ -368,7 +368,7 @@ def test_every_action_of_the_command_says_what_it_did(
     (hold,) = stage.inside("state", "check", "--json").json["holds"]
     assert "1 expired" in stage.inside("state", "check").out
     assert stage.inside("state", "release", str(hold["hold"])).out == f"released {hold['hold']}\n"
-    for wrong in (str(hold["hold"]), "x", "-"):
+    for wrong in (str(hold["hold"]), "x", "-", "9" * 19, "9" * 5000):
         assert stage.inside("state", "release", wrong).code == 2
     assert PASSWORD not in stage.inside("state", "check").out
     with pytest.MonkeyPatch.context() as patch:

@@ -261,6 +261,7 @@ def test_limits_are_in_an_enforceable_unit(
     assert [step.name for step in propose_limits(kinds, settings) if not step.done] == names
 
 
+@pytest.mark.usefixtures("bare_build")
 def test_json_without_yes_only_proposes(fresh: Stage) -> None:
     done = fresh.ok("setup", "--json", env={"GEMINI_API_KEY": KEY})
     assert KEY not in done.out

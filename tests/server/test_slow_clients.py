@@ -80,6 +80,7 @@ def test_a_client_that_reads_nothing_makes_the_worker_wait(stage: Stage) -> None
         served = the_run(server)
         assert MAX_UNREAD < size_when_still(served) < WHOLE
         deaf.close()
+        until(lambda: not served.readers)
         text = "".join(text for kind, text in server.stream() if kind == "text")
     assert text == PIECE * PIECES
     assert len(stage.asked("alpha")) == 1

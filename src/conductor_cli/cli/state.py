@@ -12,7 +12,6 @@ import typer  # noqa: TC002 - Typer reads the annotations
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice
 from conductor_cli.config.settings import Settings
-from conductor_cli.core.bounded_parsing import parse_whole_number
 from conductor_cli.core.errors import (
     ConfigError,
     StateUnavailable,
@@ -89,12 +88,24 @@ def _migrate(state: SharedState) -> None:
         print_line(f"version {before} became {after}")
 
 
+MAX_HOLD_DIGITS: Final = 19  # Of a number with 64 bits
+
+
+def _number_of_hold(text: str) -> int | None:
+    """Return the number that a text means; None for one that no hold can have."""
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > MAX_HOLD_DIGITS:
+        return None
+    number = int(text)
+    return number if -(1 << 63) <= number < 1 << 63 else None
+
+
 def _release(state: SharedState, hold: str) -> None:
     # Psycopg: only where a database is
     from conductor_cli.state.postgres.spending import release_hold
 
-    number = parse_whole_number(hold.removeprefix("-"))
-    if number is None or not release_hold(state.database, int(hold)):
+    number = _number_of_hold(hold)
+    if number is None or not release_hold(state.database, number):
         hint = "conductor state check lists them; a hold that has not expired cannot be released"
         raise UsageError(f"there is no expired hold {hold!r:.40}", hint=hint)
     print_line(f"released {hold}")
