@@ -290,9 +290,7 @@ async def open_orchestra(request: OpeningRequest) -> OpenedOrchestra:
     if request.stored:
         # A resumed run keeps its own workers, whatever pool the settings name today.
         settings = without_pool(settings)
-    planner = None
-    if request.planning:
-        planner = _find_planner(settings)
+    planner = _find_planner(settings) if request.planning else None
     loaded = request.loaded or LoadedModels()
     learned = Learned()
     if request.learning:
@@ -303,11 +301,10 @@ async def open_orchestra(request: OpeningRequest) -> OpenedOrchestra:
             orchestra=shared.orchestra, loaded=loaded, planner=shared.opened_planner
         )
     chosen = await _choose_workers(request, settings, planner, loaded)
-    # Checked before any model is opened, which may take long.
-    if planner is not None:
-        chosen.pool_policy.check_conductor()
     opened_planner = _NO_PLANNER
     if planner is not None:
+        # Before any model is opened, which may take long
+        chosen.pool_policy.check_conductor()
         opened_planner = await _open_planner(planner, settings, loaded, chosen.pool)
     opened_workers = _OpenedWorkers(pool=chosen.pool, models={}, absent={})
     if request.asking:
@@ -316,30 +313,12 @@ async def open_orchestra(request: OpeningRequest) -> OpenedOrchestra:
     daily_spend = _open_spending(request, settings, opened_planner.worker)
     loaded.circuits.shared_circuits = open_state(settings.paths).circuits
     profile = await resolve_profile(settings, opened_planner.model)
-    is_routed = profile is ROUTED
-    team = Team(
-        model=opened_planner.model,
-        pool=opened_tools.pool,
-        workers=opened_workers.models,
-        unavailable=opened_workers.absent,
-        pool_policy=chosen.pool_policy,
-        profile=profile,
-        worker_profile=_worker_profile(settings),
-        max_steps=max_planned_steps(opened_planner.worker, profile),
-        usual_steps=cache(partial(read_usual_steps, settings)),
-        describe_gain=partial(_describe_gain, settings),
-        mode="mini" if is_routed else settings["conductor.mode"],
-        revises=settings["planner.revise"],
-        notices=(*chosen.remarks, *opened_planner.remarks, *opened_tools.remarks),
-        **_facts_of_planner(opened_planner, opened_workers, settings, loaded),
+    team = _build_team(
+        settings, chosen, opened_planner, opened_workers, opened_tools, profile, loaded
     )
-    limits = settings.limits
-    if settings.rehearsal:
-        team = with_rehearsal_profiles(team, opened_planner.worker)
-        limits = rehearsal_limits(limits)
     orchestra = Orchestra(
         team=team,
-        limits=limits,
+        limits=rehearsal_limits(settings.limits) if settings.rehearsal else settings.limits,
         timeouts=settings.timeouts,
         seed=request.seed,
         circuits=loaded.circuits,
@@ -362,6 +341,38 @@ async def open_orchestra(request: OpeningRequest) -> OpenedOrchestra:
         ),
     )
     return OpenedOrchestra(orchestra=orchestra, loaded=loaded, planner=opened_planner.worker)
+
+
+def _build_team(
+    settings: Settings,
+    chosen: _ChosenWorkers,
+    planner: _OpenedPlanner,
+    workers: _OpenedWorkers,
+    tools: _OpenedTools,
+    profile: Profile,
+    loaded: LoadedModels,
+) -> Team:
+    """Return who takes part in a run, of what was opened."""
+    is_routed = profile is ROUTED
+    team = Team(
+        model=planner.model,
+        pool=tools.pool,
+        workers=workers.models,
+        unavailable=workers.absent,
+        pool_policy=chosen.pool_policy,
+        profile=profile,
+        worker_profile=_worker_profile(settings),
+        max_steps=max_planned_steps(planner.worker, profile),
+        usual_steps=cache(partial(read_usual_steps, settings)),
+        describe_gain=partial(_describe_gain, settings),
+        mode="mini" if is_routed else settings["conductor.mode"],
+        revises=settings["planner.revise"],
+        notices=(*chosen.remarks, *planner.remarks, *tools.remarks),
+        **_facts_of_planner(planner, workers, settings, loaded),
+    )
+    if settings.rehearsal:
+        team = with_rehearsal_profiles(team, planner.worker)
+    return team
 
 
 def open_planner(settings: Settings, loaded: LoadedModels) -> Model:

@@ -128,20 +128,7 @@ def open_template(
                 f"--param takes NAME=VALUE, not {text!r:.40}", hint="for example: -p lang=rust"
             )
         opt.add_assignment(values, key, value, f"--param {key}")
-    if templates.is_unseen(file, session.settings):  # its text is shown before its first use
-        agreed = can_ask()
-        if agreed:
-            print_line(f"{file.path} came with this project:\n\n{file.source.text}")
-            lines = format_count(len(file.source.text.splitlines()), "line")
-            agreed = confirm(f"Use it from now on ({lines}, all shown above)?", default=False)
-        if not agreed:
-            message = (
-                f"the template {file.name} came with this project and was not shown to you yet"
-            )
-            raise UsageError(
-                message, hint=f"conductor template show {file.name} shows it; then it can be used"
-            )
-        templates.note_seen(file, session.settings)
+    _agree_to_text(file, session)
     template = file.read()
     if template.files_only:
         session.narrow_readers(template.files_only, str(file.path))
@@ -176,6 +163,26 @@ def open_template(
             f"{chosen}; to choose: -p {key}=NAME"
         )
     return filled
+
+
+def _agree_to_text(file: templates.TemplateFile, session: Session) -> None:
+    """Show the text of a project's template before its first use.
+
+    Raises `UsageError` where the user does not agree, or cannot be asked.
+    """
+    if not templates.is_unseen(file, session.settings):
+        return
+    agreed = can_ask()
+    if agreed:
+        print_line(f"{file.path} came with this project:\n\n{file.source.text}")
+        lines = format_count(len(file.source.text.splitlines()), "line")
+        agreed = confirm(f"Use it from now on ({lines}, all shown above)?", default=False)
+    if not agreed:
+        raise UsageError(
+            f"the template {file.name} came with this project and was not shown to you yet",
+            hint=f"conductor template show {file.name} shows it; then it can be used",
+        )
+    templates.note_seen(file, session.settings)
 
 
 def _lower_limits(
