@@ -44,6 +44,7 @@ PLAN: Final = Plan(
         Step(
             worker="cem",
             subtask="Say whether the retry loop is safe, and name its largest risk.",
+            access=(1, 2),
         ),
     )
 )
@@ -59,8 +60,8 @@ def measure() -> Table:
     ideal = planning + STEP
     first = statistics.median(start for _, start in overlapped)
     about = (
-        f"A plan of three independent steps, {len(pieces)} tokens at {PACE:g} tokens/s; steps of "
-        f"{STEP:g} s. "
+        f"A plan of three steps, of which the last reads the others, {len(pieces)} tokens at "
+        f"{PACE:g} tokens/s; steps of {STEP:g} s. "
         f"Ideal: {planning:.2f} s until the last line is complete, and {STEP:g} s. Median of "
         f"{PAIRS} pairs."
     )
