@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from conductor_cli.cli import attach
 from conductor_cli.state.run_messages import RunInbox, RunMessage, is_listening, send_message
-from tests.cli.stage import COMMAND, THREE, Stage, finished, says, stalls
+from tests.cli.stage import COMMAND, THREE, Stage, finished, limit_file_size, says, stalls
 from tests.cli.terminals import Gate, terminal
 
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}\n")
@@ -302,3 +305,56 @@ def test_what_a_killed_process_left_takes_no_messages_and_is_removed(tmp_path: P
 def test_an_answer_to_an_earlier_offer_is_none_to_a_later_one() -> None:
     assert RunMessage("once", 3.2501).is_about(3.25)
     assert not RunMessage("once", 3.25).is_about(9.0)
+
+
+@pytest.fixture
+def full_disk(stage: Stage) -> tuple[str, int]:
+    """A run in the background whose trace cannot grow, and its process; the run has its answer."""
+    stage.configure()
+    gate = Gate("word " * 20_000, "end")
+    stage.models["alpha"] = gate
+    gate.let()
+    run = begin(stage, "How many in the dark?", under=limit_file_size(64))
+    (file,) = stage.traces.glob("*.jsonl")
+    until(lambda: file.stat().st_size == 64 << 10)
+    gate.let()
+    return run, process_that_runs("How many in the dark?")
+
+
+def process_that_runs(question: str) -> int:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if question in path.read_text("utf-8", "replace"):
+                return int(path.parent.name)
+    raise AssertionError(f"no process asks {question}")
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="only Linux has it")
+def test_an_answer_waits_for_room_on_a_full_disk(stage: Stage, full_disk: tuple[str, int]) -> None:
+    run, process = full_disk
+    told = f"run {run} goes on after 2 s"
+    stage.ends(124, "trace", "wait", run, "--timeout", "2", told=told)
+    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    resource.prlimit(process, resource.RLIMIT_FSIZE, unlimited)
+    stage.ends(0, "trace", "wait", run)
+    assert stage.ok("trace", "attach", run).out.endswith("word end\n")
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="only Linux has it")
+def test_a_run_that_waits_for_room_can_be_ended(stage: Stage, full_disk: tuple[str, int]) -> None:
+    run, _ = full_disk
+    stage.ends(124, "trace", "wait", run, "--timeout", "1")
+    assert f"{run}: interrupted" in stage.ok("trace", "cancel", run).out
+
+
+def test_whoever_looks_at_a_run_is_told_of_a_full_disk(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.configure()
+    stage.models["alpha"] = stalls("half")
+    run = begin(stage, "How many?")
+    monkeypatch.setattr(attach, "FULL_DISK_BYTES", 1 << 60)
+    told = f"free: run {run} keeps what does not fit, and stores it once there is room"
+    stage.ends(124, "trace", "wait", run, "--timeout", "0", told=told)
+    stage.ok("trace", "cancel", run)
+    stage.ends(130, "trace", "attach", run, told=told)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
@@ -68,6 +69,8 @@ EDITED_TOO_LATE: Final = Failure(
     kind="usage", message="an earlier run has finished steps of the plan"
 )
 CANCELLED_ELSEWHERE: Final = "cancelled from outside"
+ROOM_POLL_SECONDS: Final = 1.0  # Between two looks whether the disk has room again
+MAX_ROOM_SECONDS: Final = 86_400.0  # For which that is waited for
 LISTEN_SECONDS: Final = 0.2  # Between two looks at the messages of other processes
 
 
@@ -75,12 +78,14 @@ LISTEN_SECONDS: Final = 0.2  # Between two looks at the messages of other proces
 class Job:
     """A run as a program does it: by these settings, with its trace in `store`.
 
-    None stores nothing.
+    None stores nothing. `waits_for_room`: the answer is nowhere but in the trace, so what a full
+    disk refuses at the end of the run is written once there is room.
     """
 
     spec: RunSpec
     settings: Settings
     store: Traces | None = None
+    waits_for_room: bool = False
 
     @property
     def needs_planner(self) -> bool:
@@ -193,6 +198,8 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
                 else:
                     yield event, trace
                     yield notice, run.read_so_far
+        if job.waits_for_room:
+            await recorder.wait_for_room()
         recorder.check()
     finally:
         await recorder.close()
@@ -225,6 +232,15 @@ class RunRecorder:
         # The event that is written last, where it was too large for the loop
         self._large_write: asyncio.Future[asyncio.Future[None] | None] | None = None
         self._reported = set[str]()
+
+    async def wait_for_room(self) -> None:
+        """Return when all is stored, the run is told to stop, or a day is over."""
+        end = time.monotonic() + MAX_ROOM_SECONDS
+        while self._writer is not None and self._writer.problem and not self._run.stop_wanted:
+            if time.monotonic() >= end:
+                return
+            await asyncio.sleep(ROOM_POLL_SECONDS)
+            await self.flush()
 
     def check(self) -> None:
         """Raise `TraceIncomplete` where something is missing of a trace that is required."""

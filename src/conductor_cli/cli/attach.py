@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from conductor_cli.app import traces
@@ -25,10 +26,11 @@ from conductor_cli.cli.signals import handle_signal
 from conductor_cli.config.settings import app_paths
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.events import Event, InputAsked, PlanOffered, ToolOffered
-from conductor_cli.core.formatting import format_cost, format_count, format_duration
+from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_size
 from conductor_cli.core.trace import Offer, Trace, apply_event
 from conductor_cli.state.interfaces import TraceReader, Traces
 from conductor_cli.state.run_messages import RunMessage, is_listening, send_message
+from conductor_cli.system.disk import free_bytes
 from conductor_cli.views.base import RunView
 from conductor_cli.views.output_formats import (
     OutputContext,
@@ -39,6 +41,7 @@ from conductor_cli.views.output_formats import (
 from conductor_cli.views.run_text import describe_outcome, describe_wait
 
 POLL_SECONDS: Final = 0.1  # Between two looks at a trace that grows
+FULL_DISK_BYTES: Final = 64 << 10  # With less room a disk counts as full
 CANCEL_SECONDS: Final = 20.0  # Within which a run that was told to end has ended
 TIMED_OUT: Final = 124  # The exit code of a wait that took too long, as that of timeout(1)
 INTERRUPTED: Final = 1  # The exit code where the process of a run is gone
@@ -63,6 +66,20 @@ class FollowedRun:
             return False
         return bool(events) or self._reader.is_behind() or self._reader.is_written()
 
+    def describe_full_disk(self) -> str:
+        """Return that the disk of the traces is full, where it is; else an empty text."""
+        place = Path(self.store.location(self.run)).parent
+        room = FULL_DISK_BYTES
+        with suppress(OSError):
+            if place.is_absolute():  # and the traces are not in a database
+                room = free_bytes(place)
+        if room >= FULL_DISK_BYTES:
+            return ""
+        return (
+            f"the disk of {place} has {format_size(room)} free: run {self.run} keeps what does not "
+            "fit, and stores it once there is room"
+        )
+
     @property
     def is_up_to_date(self) -> bool:
         return not self._reader.is_behind()
@@ -81,7 +98,12 @@ def wait_for_run(run: str, timeout: float | None) -> int:
     if timeout is not None:
         end = time.monotonic() + timeout
     told = ""
+    full = ""
     while followed.read():
+        if not full:
+            full = followed.describe_full_disk()
+            if full:
+                print_notice(full)
         wait = describe_wait(followed.trace)
         if wait and wait != told and followed.is_up_to_date:
             print_notice(f"run {run} {wait}: conductor trace attach {run}")
@@ -156,9 +178,12 @@ def attach_to_run(options: GlobalOptions, run: str, progress: ProgressName | Non
         markdown=settings["output.markdown"],
         trace_path=store.location,
     )
+    followed = FollowedRun(store, run)
+    if full := followed.describe_full_disk():
+        print_notice(full)
     # It does not ring for what happened before somebody looked
     view = open_views("answer", settings["output.progress"], replace(context, notify="off"))
-    visit = _Visit(FollowedRun(store, run), view, context)
+    visit = _Visit(followed, view, context)
     try:
         code = visit.follow()
     finally:

@@ -271,6 +271,7 @@ class Session:
             spec=replace(spec, approves=self.approves and not spec.plan_only),
             settings=self.settings,
             store=self.store if self.stores_traces else None,
+            waits_for_room=self.background is not None,
         )
 
     async def run_job(self, orchestra: Orchestra, job: Job, *, chat: bool = False) -> RunResult:

@@ -153,6 +153,7 @@ class Run:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._nested: dict[int, Run] = {}
         self._over = asyncio.Event()
+        self.stop_wanted = False  # Also where it came after the end
         self._crash: Failure | None = None
         self._being_read = False
         self.read_so_far = state.trace  # The trace after the event that was read last
@@ -198,6 +199,7 @@ class Run:
 
         Finished steps are kept.
         """
+        self.stop_wanted = True
         if self._over.is_set():
             return
         stopped = {
