@@ -660,6 +660,14 @@ def test_advice_follows_from_the_corrected_p_value(
     assert advice in advise(summary(*signs))
 
 
+def test_advice_names_what_a_plan_was_compared_with() -> None:
+    """Where the two halves choose other workers, it is not the one that did best on all cases."""
+    halves = summary("++++++------", "------++++++", MIXED, RIGHT)
+    told = "points against the single worker that did best on the other half of the cases ("
+    assert told in advise(halves)
+    assert "points against one (" in advise(summary(WRONG, WRONG, MIXED, RIGHT))
+
+
 def test_a_planner_without_a_valid_plan_is_not_advised() -> None:
     assert "never wrote a valid plan" in advise(summary(WRONG, MIXED, RIGHT, RIGHT, valid=False))
 

@@ -25,9 +25,11 @@ from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.evals.cases import EVERYDAY
 from conductor_cli.evals.report import (
+    CHOSEN_BY_HALVES,
     NEAR_BEST_REASON,
     describe_faults,
     format_p,
+    is_compared_by_halves,
     system_table,
 )
 from conductor_cli.evals.summary import (
@@ -160,6 +162,8 @@ def advise(summary: Summary) -> str:
             f"No way is worth using for such questions: at most {most} of {best.accuracy.n} "
             "answers are right. Try another worker: conductor workers add"
         )
+    # The plan and the choice of one worker are compared with the same answers
+    rival = CHOSEN_BY_HALVES if is_compared_by_halves(plan, best, summary) else name
     proved = prove_differences(_comparisons(ways))
     turned = [way for way in ways if proved[way.name].turns]
     if turned:
@@ -169,9 +173,9 @@ def advise(summary: Summary) -> str:
         # Of two that are as good the cheaper one, which asks one worker.
         way = max(better, key=lambda each: (each.accuracy.accuracy or 0, each is route))
         advice = "Route (--mode mini)" if way is route else "Plan (the default mode)"
-        return f"{advice}: {_difference(way, name, proved[way.name])}.{_failures(ways)}"
+        return f"{advice}: {_difference(way, rival, proved[way.name])}.{_failures(ways)}"
     if proved[PLANNED].is_worse:
-        figures = _difference(plan, name, proved[PLANNED])
+        figures = _difference(plan, rival, proved[PLANNED])
         return f"Ask one, {name}: with a plan, {figures}.{_failures(ways)}"
     compared = plan.versus_best
     cases = format_count(compared.cases, "case")
@@ -182,7 +186,7 @@ def advise(summary: Summary) -> str:
     elif needed and needed > compared.cases:
         more = f" About {round_up(needed):,} would show it if it is as large as it looks here."
     return (
-        f"Cannot say from {cases} whether a plan pays: {_difference(plan, name, proved[PLANNED])}."
+        f"Cannot say from {cases} whether a plan pays: {_difference(plan, rival, proved[PLANNED])}."
         f"{more}{_failures(ways)}"
     )
 
@@ -197,10 +201,10 @@ def _is_mostly_wrong(systems: Sequence[SystemResult]) -> bool:
     return all(interval is not None and interval.high < 0.5 for interval in intervals)
 
 
-def _difference(way: SystemResult, name: str, proved: ProvedDifference) -> str:
+def _difference(way: SystemResult, rival: str, proved: ProvedDifference) -> str:
     assert way.versus_best is not None
     low, high = way.versus_best.interval
-    points = f"{100 * proved.difference:+.0f} points against {name}"
+    points = f"{100 * proved.difference:+.0f} points against {rival}"
     limits = f"95 % interval {100 * low:+.0f} to {100 * high:+.0f}"
     corrected = ""
     if proved.comparisons > 1:

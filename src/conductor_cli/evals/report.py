@@ -280,12 +280,23 @@ def _finding(
 def _rival(system: SystemResult, best: SystemResult, summary: Summary) -> tuple[str, ShareEstimate]:
     """What the system is compared with, in words, and its share of right answers."""
     chosen = summary.baseline
-    is_single = system.name.startswith(f"{ALONE}:")
-    if chosen is None or is_single or chosen.right == best.accuracy.right:
+    if chosen is None or not is_compared_by_halves(system, best, summary):
         which = "by its card" if best.name == BEST_WORKER else "on these cases"
         return f"{one_line(best.name)}, the best single worker {which}", best.accuracy
-    # For some cases the others chose another worker.
-    return "the single worker that did best on the other half of the cases", chosen
+    return CHOSEN_BY_HALVES, chosen
+
+
+CHOSEN_BY_HALVES: Final = "the single worker that did best on the other half of the cases"
+
+
+def is_compared_by_halves(system: SystemResult, best: SystemResult, summary: Summary) -> bool:
+    """Return whether a system is compared with answers of more workers than the best one.
+
+    For some cases the other half of them chose another worker.
+    """
+    is_single = system.name.startswith(f"{ALONE}:")
+    chosen = summary.baseline
+    return chosen is not None and not is_single and chosen.right != best.accuracy.right
 
 
 def _figures(
@@ -531,9 +542,8 @@ def _baseline_in_words(summary: Summary, share: str) -> str:
     if singles < 2:
         return f"points above {best} ({share}), the only single worker"
     return (
-        "points above the single worker that did best on the other half of the cases "
-        f"({format_share(summary.baseline)}); on all of them {best} did best ({share}), with which "
-        "other single workers are compared"
+        f"points above {CHOSEN_BY_HALVES} ({format_share(summary.baseline)}); on all of them "
+        f"{best} did best ({share}), with which other single workers are compared"
     )
 
 
