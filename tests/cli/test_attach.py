@@ -228,6 +228,8 @@ def test_the_command_for_a_text_in_another_encoding_works(
         ("Привет, как дела?", "koi8-r"),
         ("x = 1  # Привет, как дела сегодня", "cp1251"),
         ("你好世界", "gb18030"),
+        ('{"question": "日本語のテキスト"}', "shift_jis"),
+        ("Příliš žluťoučký kůň", "cp1250"),
     ],
 )
 def test_an_encoding_that_cannot_be_guessed_is_not_named(
@@ -241,6 +243,28 @@ def test_an_encoding_that_cannot_be_guessed_is_not_named(
 def test_an_empty_file_is_told(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     stage.ok("ask", "What?", "-f", tmp_path / "a.txt", told="a.txt is empty")
+
+
+def test_what_is_not_attached_whole_is_told_with_quiet_too(seeing: Stage, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/b.txt").write_text("words")
+    (tmp_path / "a/latin.txt").write_bytes("schön".encode("latin-1"))
+    (tmp_path / "scan.pdf").write_bytes(pdf(""))
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "whole.txt").write_text("words")
+    for name, told in (
+        ("a", "left out: 1 unread file (a/latin.txt); to attach one of these, name it"),
+        ("scan.pdf", "it holds no text, as scanned documents do"),
+        ("empty.txt", "empty.txt is empty"),
+    ):
+        seeing.ok("-q", "ask", "What?", "-f", name, cwd=tmp_path, told=told)
+    assert seeing.ok("-q", "ask", "What?", "-f", "whole.txt", cwd=tmp_path).err == ""
+
+
+def test_standard_input_that_is_asked_for_and_empty_is_told(stage: Stage) -> None:
+    told = "standard input is empty"
+    stage.ok("-q", "ask", "Sum it up", "-", given=b" \n", told=told)
+    assert told not in stage.ok("ask", "Sum it up", given=b"").err
 
 
 @pytest.mark.parametrize(

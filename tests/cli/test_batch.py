@@ -301,6 +301,24 @@ def test_failed_questions_are_asked_again_from_their_file(
             [{"id": "q1", "question": "another one"}],
             "the id 'q1' has an answer already, to another question",
         ),
+        (
+            [
+                chat(
+                    "x",
+                    messages=[{"role": "user", "content": ["x", {"type": "text", "text": "y"}]}],
+                )
+            ],
+            "only texts",
+        ),
+        (
+            [
+                chat(
+                    "x",
+                    messages=[{"role": "user", "content": [{"type": "image_url", "text": "x"}]}],
+                )
+            ],
+            "only texts",
+        ),
         (["x" * (16 << 20) + "x"], "line 1: it is longer than 16.8 MB"),
     ],
 )
@@ -314,6 +332,35 @@ def test_input_that_cannot_be_asked_costs_nothing(
     )
     assert out.read_bytes() == before
     assert not one_worker.server.requests
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "told"),
+    [
+        ("Das Café ist schön.\n", "latin-1", "iconv -f CP1252"),
+        ("Das Café ist schön.\n", "utf-16", "iconv -f UTF-16 "),
+        ("Why is it so?\nAnd how?\n", "utf-16-le", "iconv -f UTF-16LE"),
+        ("日本語のテキスト\n", "shift_jis", "its encoding is not known"),
+        ("a question\nanother\0one\n", "utf-8", "line 2: it is not UTF-8 text"),
+    ],
+)
+def test_questions_in_another_encoding_are_not_asked(
+    one_worker: Stage, tmp_path: Path, text: str, encoding: str, told: str
+) -> None:
+    source = tmp_path / "q.txt"
+    source.write_bytes(text.encode(encoding))
+    one_worker.fails(2, "batch", source, "-o", tmp_path / "a.jsonl", "--yes", told=told)
+    assert not one_worker.server.requests
+
+
+def test_fields_of_a_line_that_nothing_reads_are_told(one_worker: Stage, tmp_path: Path) -> None:
+    lines = [
+        {"id": "a", "question": "number 1", "files": ["b.txt"]},
+        {"question": "number 2", "model": "z"},
+    ]
+    source = write(tmp_path / "q.jsonl", lines)
+    told = "these fields have no effect in a batch: files (in 1 question), model (in 1 question)"
+    one_worker.ok("-q", "batch", source, "-o", tmp_path / "a.jsonl", "--yes", told=told)
 
 
 @pytest.mark.parametrize(

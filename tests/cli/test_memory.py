@@ -115,6 +115,18 @@ def test_a_file_that_is_too_long_is_told_and_not_read(stage: Stage, project: Pat
     assert RULE in prompt(stage, "alpha")
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le"])
+def test_a_file_in_another_encoding_is_told_and_not_read(
+    stage: Stage, project: Path, encoding: str
+) -> None:
+    (project / "CLAUDE.md").write_text("Réponds en français", encoding)
+    agree(project)
+    done = stage.ok("ask", "Hello", cwd=project)
+    assert "CLAUDE.md is not UTF-8 text" in done.err
+    assert "so workers do not read it; iconv -f" in done.err
+    assert "pond" not in prompt(stage, "alpha")
+
+
 def test_on_a_terminal_it_is_shown_and_asked_about_once(
     stage: Stage, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,8 +122,13 @@ def test_a_wrong_line_is_named(files: dict[str, str], text: str) -> None:
 def test_bytes_that_are_not_text_are_reported_with_their_line(files: dict[str, str]) -> None:
     path = write(files, "")
     path.write_bytes(b"[limits]\n# \xe9t\xe9\nsteps = 1\n")
-    with pytest.raises(ConfigError, match=r"config.toml, line 2: not UTF-8"):
+    with pytest.raises(ConfigError, match=r"config.toml, line 2: not UTF-8") as caught:
         load_settings(files)
+    assert f"iconv -f CP1252 -t UTF-8 {path} > " in caught.value.hint
+    for encoding in ("utf-16", "utf-16-le"):
+        path.write_text("[limits]\nsteps = 1\n", encoding)
+        with pytest.raises(ConfigError, match="not UTF-8 text; it may be UTF-16"):
+            load_settings(files)
     path.write_bytes(b"\xef\xbb\xbf[limits]\r\nsteps = 1\r\n")
     assert load_settings(files).limits.steps == 1
 

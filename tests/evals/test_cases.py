@@ -146,11 +146,17 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
     assert "No such file" in fault(tmp_path / "none.jsonl").message
     assert "cannot be read: Is a directory" in fault(tmp_path).message
     path = tmp_path / "latin.jsonl"
-    path.write_bytes(b"{}\n\xe9\n")
+    path.write_bytes(b"{}\ncaf\xe9\n")
     assert "is not UTF-8 text: byte 0xe9" in fault(path).message
     assert "iconv -f CP1252 -t UTF-8" in fault(path).hint
     path.write_text("{}\n", "utf-16")
     assert "iconv -f UTF-16 -t UTF-8" in fault(path).hint
+    path.write_text("{}\n", "utf-16-le")  # without a byte order mark it is UTF-8 with NUL bytes
+    assert "iconv -f UTF-16LE -t UTF-8" in fault(path).hint
+    path.write_text('{"question": "日本語のテキスト"}\n', "shift_jis")
+    assert "its encoding is not known" in fault(path).message
+    path.write_bytes(b"\xff\x00\x01")
+    assert "iconv" not in fault(path).hint
     assert "contains no cases" in fault(file(tmp_path, "", "")).message
     same = fault(file(tmp_path, WHOLE, {**WHOLE, "id": "2"}, WHOLE)).message
     assert "line 3: another line has the same id '1'" in same

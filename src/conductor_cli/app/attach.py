@@ -9,11 +9,9 @@ grow large.
 
 from __future__ import annotations
 
-import codecs
 import json
 import math
 import os
-import re
 import select
 import shlex
 import stat
@@ -32,7 +30,10 @@ from conductor_cli.core.media import (
     NAMES,
     PDF,
     SUFFIXES,
+    conversion_command,
+    describe_encoding,
     describe_refused,
+    guess_encoding,
     image_size,
     media_type_of,
 )
@@ -63,20 +64,6 @@ ATTACHABLE: Final = (
     "attach text, PNG, JPEG, GIF, WebP, PDF, .docx or HTML files, notebooks or directories"
 )
 
-_CONTROL_BYTES: Final = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
-"""Control characters that no text has, in whatever 8-bit encoding."""
-
-_NOT_CP1252_BYTES: Final = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
-"""Bytes that mean nothing in Windows-1252."""
-
-_OTHER_BYTES: Final = re.compile(rb"[\x80-\xff]")
-_RUNS_OF_OTHER_BYTES: Final = re.compile(rb"[\x80-\xff]{4,}")
-_LETTERS: Final = re.compile(rb"[A-Za-z]")
-
-UNKNOWN_ENCODING: Final = "ENCODING"  # What stands for its name in a command
-
-TO_UTF8: Final = "convert it first: iconv -f CP1252 -t UTF-8 FILE, or -f UTF-16 as it was written"
-
 _NO_FILE: Final = "stdin"  # The path of what comes by a pipe or from a source
 
 SILENCE_SECONDS: Final = 3.0  # After which it is said that input is waited for
@@ -93,6 +80,10 @@ MAX_ATTACHED_BYTES: Final = 64 * _MB  # Together: each worker is sent a copy
 
 class DocumentUnread(UsageError):
     """A document could not be read within the limits."""
+
+
+class NoTextError(UsageError):
+    """A file is none of the kinds that can be attached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,11 +143,15 @@ def _merge(lines: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Attacher:
-    """Reads files to attach. `tell` is given what the user should know about them, a line each."""
+    """Reads files to attach. `tell` is given what the user should know about them, a line each.
+
+    `warn` is given what of them is left out or guessed; without one, `tell` is.
+    """
 
     attachments: AttachmentStore
     settings: Settings
     tell: Callable[[str], None] = lambda _: None
+    warn: Callable[[str], None] | None = None
     reads_sources: bool = False
     """Whether URLs and other sources are read: only where the user's own words name them."""
 
@@ -218,8 +213,15 @@ class Attacher:
         line = f"{name}: {format_count(len(files), 'file')}, about {tokens:,} tokens"
         if left_out:
             line += f"; left out: {left_out}"
-        self.tell(line)
+        self._say(line, is_whole=not tree.is_partial)
         return files
+
+    def _say(self, text: str, *, is_whole: bool) -> None:
+        """Tell how a file is attached, or warn where that is not all of it."""
+        say = self.tell
+        if not is_whole and self.warn is not None:
+            say = self.warn
+        say(text)
 
     def _attach_source(self, name: str) -> list[File] | None:
         """Return what a source gives, such as a URL; None where the name is that of a file.
@@ -256,7 +258,7 @@ class Attacher:
         """
         file = self.attach(path)
         if not file.text and file.attachment is None:
-            self.tell(f"{path} is empty")
+            self._say(f"{path} is empty", is_whole=False)
         # The shell may have made the name from a pattern, and a link in a stranger's directory
         # leads anywhere.
         target = path
@@ -293,8 +295,11 @@ class Attacher:
             except DocumentUnread:
                 tree.late.append(path)
                 continue
-            except UsageError:
+            except NoTextError:
                 tree.other += 1
+                continue
+            except UsageError:
+                tree.unread.append(path)
                 continue
             finally:
                 seconds -= time.monotonic() - begin
@@ -343,9 +348,10 @@ class Attacher:
         if name.endswith(".ipynb"):
             pictures = _count_pictures(text)
             if pictures:
-                self.tell(
+                self._say(
                     f"{name}: {format_count(pictures, 'picture')} of the notebook left out; to "
-                    f"write them as files that can be attached: jupyter nbconvert --to markdown"
+                    f"write them as files that can be attached: jupyter nbconvert --to markdown",
+                    is_whole=False,
                 )
             text = _notebook_text(text)
         return File(name=name, text=text)
@@ -390,7 +396,7 @@ class Attacher:
         if document.problem == "damaged" and not document.pages:
             raise UsageError(f"{name} is a damaged PDF document", hint="open it, save it again")
         if message := _describe_unread(document):
-            self.tell(f"{name}: {message}")
+            self._say(f"{name}: {message}", is_whole=False)
         attachment = Attachment(
             name=name,
             media_type=PDF,
@@ -415,7 +421,7 @@ class Attacher:
             message += f"; left out: {', '.join(left_out)}"
         if fields.get("guessed"):
             message += "; it names no encoding, so Windows-1252 is assumed: save it as UTF-8 if not"
-        self.tell(message)
+        self._say(message, is_whole=not left_out and not fields.get("guessed"))
         return File(name=name, text=text)
 
     def _open(self, path: Path, *, linked: bool = True) -> BinaryIO:
@@ -513,12 +519,12 @@ def decode_text(content: bytes, source: str, path: str = "") -> str:
     except UnicodeDecodeError as error:
         if refused:
             message = f"{source} is {refused}, which cannot be attached"
-            raise UsageError(message, hint=ATTACHABLE) from None
-        encoding = _guess_encoding(content)
+            raise NoTextError(message, hint=ATTACHABLE) from None
+        encoding = guess_encoding(content)
         if not encoding:
-            raise UsageError(f"{source} is not text", hint=ATTACHABLE) from None
+            raise NoTextError(f"{source} is not text", hint=ATTACHABLE) from None
         where = f"byte 0x{content[error.start]:02x} at offset {error.start}"
-        message = f"{source} is not UTF-8 text: {where}; {_describe_encoding(encoding)}"
+        message = f"{source} is not UTF-8 text: {where}; {describe_encoding(encoding)}"
         raise UsageError(message, hint=_conversion(path or source, encoding)) from None
     if "\x00" in text:
         raise _has_nul_bytes(content, source, path, refused)
@@ -529,59 +535,21 @@ def _has_nul_bytes(content: bytes, source: str, path: str, refused: str) -> Usag
     """Return the error of a text with NUL bytes, which is UTF-8 all the same."""
     if refused:
         message = f"{source} is {refused}, which cannot be attached"
-        return UsageError(message, hint=ATTACHABLE)
-    encoding = _guess_encoding(content)
+        return NoTextError(message, hint=ATTACHABLE)
+    encoding = guess_encoding(content)
     if not encoding:
         message = f"{source} holds NUL bytes, so it is not text"
-        return UsageError(message, hint=ATTACHABLE)
-    message = f"{source} is not UTF-8 text: {_describe_encoding(encoding)}"
+        return NoTextError(message, hint=ATTACHABLE)
+    message = f"{source} is not UTF-8 text: {describe_encoding(encoding)}"
     return UsageError(message, hint=_conversion(path or source, encoding))
-
-
-def _guess_encoding(content: bytes) -> str:
-    """Return in what encoding text probably is that is no UTF-8, as iconv calls it.
-
-    The name is empty where the bytes are no text. A byte order mark says it. Without one, UTF-16 of
-    a text in Latin letters has a zero in every second byte. Other bytes may be of any encoding of 8
-    bits: Windows-1252 is the commonest one, and holds Latin-1. In a text of Western Europe letters
-    with accents stand among others; where they do not, the encoding is not known.
-    """
-    if content.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return "UTF-32"
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "UTF-16"
-    head = content[: _HEAD_BYTES // 2 * 2]
-    even_zeros = head[0::2].count(0)
-    odd_zeros = head[1::2].count(0)
-    has_whole_units = len(content) % 2 == 0
-    if has_whole_units and even_zeros == 0 and odd_zeros * 4 > len(head):
-        return "UTF-16LE"
-    if has_whole_units and odd_zeros == 0 and even_zeros * 4 > len(head):
-        return "UTF-16BE"
-    if _CONTROL_BYTES.search(content):
-        return ""
-    others = len(_OTHER_BYTES.findall(content))
-    in_runs = sum(map(len, _RUNS_OF_OTHER_BYTES.findall(content)))
-    if others > len(_LETTERS.findall(content)) or 2 * in_runs > others:
-        return UNKNOWN_ENCODING
-    if _NOT_CP1252_BYTES.search(content):
-        return "ISO-8859-1"
-    return "CP1252"
-
-
-def _describe_encoding(encoding: str) -> str:
-    if encoding == UNKNOWN_ENCODING:
-        return "its encoding is not known, as of CP1251, GB18030 or SHIFT_JIS"
-    return f"it may be {encoding}"
 
 
 def _conversion(path: str, encoding: str) -> str:
     """Return the command that converts a file, and what to do then."""
     if path == _NO_FILE:
         return f"convert it first: … | iconv -f {encoding} -t UTF-8 | conductor …"
-    file = Path(path)
-    converted = shlex.quote(str(file.with_name(f"{file.stem}.utf8{file.suffix}")))
-    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > {converted}; then: -f {converted}"
+    command, converted = conversion_command(path, encoding)
+    return f"{command}; then: -f {converted}"
 
 
 def _notebook_text(text: str) -> str:
@@ -633,13 +601,14 @@ def _describe_left_out(tree: FileTree) -> str:
         ("linked .gitignore", tree.linked_rules),
         ("unreadable path", tree.unreadable),
         ("unread document", tree.late),
+        ("unread file", tree.unread),
         ("likely secret", tree.secrets),
     ):
         if paths:
             names = format_names([path.as_posix() for path in paths])
             parts.append(f"{format_count(len(paths), kind)} ({names})")
     left_out = ", ".join(parts)
-    by_name = tree.secrets or tree.links
+    by_name = tree.secrets or tree.links or tree.unread
     if by_name:
         left_out += f"; to attach one of these, name it: -f {shlex.quote(str(by_name[0]))}"
     return left_out

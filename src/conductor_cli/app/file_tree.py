@@ -50,6 +50,21 @@ class FileTree:
     """Documents for which no time was left."""
     unreadable: list[Path] = field(default_factory=list)
     """Files and directories that the user may not read."""
+    unread: list[Path] = field(default_factory=list)
+    """Texts of another encoding, and files that are too large or damaged."""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether anything was left out that no `.gitignore` names."""
+        lists = (
+            self.links,
+            self.linked_rules,
+            self.secrets,
+            self.late,
+            self.unreadable,
+            self.unread,
+        )
+        return self.other > 0 or any(lists)
 
 
 def is_pattern(name: str) -> bool:

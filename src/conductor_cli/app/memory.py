@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from conductor_cli.app.attach import decode_text
 from conductor_cli.config.project import project_places
 from conductor_cli.config.settings import Settings
+from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_names
 from conductor_cli.core.secret_files import is_secret_text
 from conductor_cli.state.opening import open_state
@@ -108,7 +110,11 @@ def _read(path: Path, room: int, tell: Callable[[str], None]) -> str:
         limit = f"{MAX_MEMORY_BYTES >> 10} KiB together"
         tell(f"{path} is not read: such files may have {limit}; to attach it: -f {path}")
         return ""
-    text = content.decode("utf-8", "replace").strip()
+    try:
+        text = decode_text(content, str(path)).strip()
+    except UsageError as error:
+        tell(f"{error.message}, so workers do not read it; {error.hint}")
+        return ""
     if is_secret_text(path.name, text):
         tell(f"{path} is not read, because it has a private key in it")
         return ""

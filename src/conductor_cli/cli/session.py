@@ -15,7 +15,7 @@ from pathlib import Path
 from signal import SIGINT
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from conductor_cli.app.attach import SILENCE_SECONDS, TEXT_LIMIT, TO_UTF8, Attacher, decode_text
+from conductor_cli.app.attach import SILENCE_SECONDS, TEXT_LIMIT, Attacher, decode_text
 from conductor_cli.app.driver import (
     Job,
     RunResult,
@@ -56,7 +56,12 @@ from conductor_cli.config.settings import (
 from conductor_cli.core.continuation import continue_conversation
 from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
 from conductor_cli.core.formatting import format_names
-from conductor_cli.core.media import SUFFIXES
+from conductor_cli.core.media import (
+    SUFFIXES,
+    UNKNOWN_ENCODING,
+    describe_encoding,
+    guess_encoding,
+)
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.pool import DayLimits
 from conductor_cli.core.question import File, Question
@@ -130,7 +135,13 @@ class Session:
 
     @property
     def attacher(self) -> Attacher:
-        return Attacher(self.attachments, self.settings, self.tell, reads_sources=True)
+        return Attacher(
+            self.attachments,
+            self.settings,
+            tell=self.tell,
+            warn=print_notice,  # also with -q: whoever reads the answer takes the files for read
+            reads_sources=True,
+        )
 
     def tell(self, text: str) -> None:
         if not self.quiet:
@@ -375,6 +386,8 @@ def build_question(
         piped = None
     if piped is not None and (piped.text.strip() or piped.attachment is not None):
         attached.insert(0, piped)
+    elif piped is not None and is_wanted and text:
+        print_notice("standard input is empty, so only the words of the question are asked")
     if not text:
         raise UsageError(
             "there is no question",
@@ -479,10 +492,14 @@ def decode_argument(text: str, what: str) -> str:
     # Python keeps bytes of an argument that it cannot decode as lone surrogates.
     if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):
         return text
+    content = os.fsencode(text)
     try:
-        return os.fsencode(text).decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeError:
-        raise UsageError(f"{what} is not UTF-8 text", hint=TO_UTF8) from None
+        encoding = guess_encoding(content) or UNKNOWN_ENCODING
+        message = f"{what} is not UTF-8 text; {describe_encoding(encoding)}"
+        hint = f'set the terminal to UTF-8, or: "$(echo TEXT | iconv -f {encoding} -t UTF-8)"'
+        raise UsageError(message, hint=hint) from None
 
 
 def read_text_file(path: Path, hint: str = "check its name") -> str:

@@ -7,6 +7,7 @@ written by `conductor config set`, `workers add` and `model use`. The user's fil
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from typing import Any, Final
 from conductor_cli.config.schema import PREFIX, RENAMED
 from conductor_cli.core.bounded_parsing import MAX_TOML, parse_toml
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.media import conversion_command, describe_encoding, guess_encoding
 from conductor_cli.system.disk import editing, open_finite, write_atomically
 
 APP: Final = "conductor-llm"
@@ -217,13 +219,23 @@ def read_toml(path: Path, *, required: bool = False) -> Source:
         return Source(path=path, values=parse_toml(content), text=content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise ConfigError(
-            f"{path}, line {line}: not UTF-8 text", hint="TOML files are UTF-8 text"
-        ) from None
+        raise _not_utf8(content, f"{path}, line {line}", path) from None
     except ValueError as error:  # also a number without end
+        if b"\0" in content:
+            raise _not_utf8(content, str(path), path) from None
         raise ConfigError(
             f"{path} is not valid TOML: {error}", hint="fix the line, or move the file away"
         ) from None
+
+
+def _not_utf8(content: bytes, place: str, path: Path) -> ConfigError:
+    """Return the error of a file that is no text in UTF-8, with the commands that convert it."""
+    encoding = guess_encoding(content)
+    message = f"{place}: not UTF-8 text; {describe_encoding(encoding)}"
+    if not encoding:
+        return ConfigError(message, hint="TOML files are UTF-8 text")
+    command, converted = conversion_command(str(path), encoding)
+    return ConfigError(message, hint=f"{command} && mv {converted} {shlex.quote(str(path))}")
 
 
 def own_section(paths: AppPaths, name: str) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """What bytes are, judged by their content and never by a name.
 
-Images with their size, PDF, and what is refused. Pure.
+Images with their size, PDF, the encoding of texts, and what is refused. Pure.
 
 The formats are those that the large providers read: PNG, JPEG, GIF, WebP, PDF. The head of an image
 is read here, not its pixels: that is enough to tell how large it is, and whether its end is
@@ -12,6 +12,10 @@ model.
 
 from __future__ import annotations
 
+import codecs
+import re
+import shlex
+from pathlib import PurePath
 from typing import Final
 
 from conductor_cli.core.chat import Attachment
@@ -77,6 +81,76 @@ def describe_refused(content: bytes) -> str:
     Empty where it does not.
     """
     return next((words for head, at, words in _REFUSED if content[at : at + len(head)] == head), "")
+
+
+_HEAD_BYTES: Final = 4096  # By which UTF-16 without a byte order mark is found
+
+_CONTROL_BYTES: Final = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
+"""Control characters that no text has, in whatever 8-bit encoding."""
+
+_NOT_CP1252_BYTES: Final = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+"""Bytes that mean nothing in Windows-1252."""
+
+_RARE_CP1252_BYTES: Final = re.compile(rb"[\x81-\x83\x86-\x90\x98\x9d]")
+"""Bytes that are hardly ever in a text in Windows-1252, and often in one in Shift-JIS."""
+
+_OTHER_BYTES: Final = re.compile(rb"[\x80-\xff]")
+_RUNS_OF_OTHER_BYTES: Final = re.compile(rb"[\x80-\xff]{3,}")
+_LETTERS: Final = re.compile(rb"[A-Za-z]")
+
+UNKNOWN_ENCODING: Final = "ENCODING"  # What stands for its name in a command
+
+
+def guess_encoding(content: bytes) -> str:
+    """Return in what encoding text probably is that is no UTF-8, as iconv calls it.
+
+    The name is empty where the bytes are no text. A byte order mark says it. Without one, UTF-16 of
+    a text in Latin letters has a zero in every second byte. Other bytes may be of any encoding of 8
+    bits: Windows-1252 is the commonest one, and holds Latin-1. In a text of Western Europe letters
+    with accents stand among others; where they do not, the encoding is not known.
+    """
+    if content.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "UTF-32"
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    if len(content) % 2 == 0:
+        head = content[: _HEAD_BYTES // 2 * 2]
+        if _is_latin_utf16(letters=head[0::2], zeros=head[1::2]):
+            return "UTF-16LE"
+        if _is_latin_utf16(letters=head[1::2], zeros=head[0::2]):
+            return "UTF-16BE"
+    if _CONTROL_BYTES.search(content):
+        return ""
+    others = len(_OTHER_BYTES.findall(content))
+    in_runs = sum(map(len, _RUNS_OF_OTHER_BYTES.findall(content)))
+    rare = len(_RARE_CP1252_BYTES.findall(content))
+    is_western = others <= len(_LETTERS.findall(content)) and 2 * in_runs <= others
+    if not is_western or 4 * rare > others or _NOT_CP1252_BYTES.search(content):
+        return UNKNOWN_ENCODING
+    return "CP1252"
+
+
+def _is_latin_utf16(*, letters: bytes, zeros: bytes) -> bool:
+    """Return whether these halves of a text's bytes are letters, most of them Latin, and zeros."""
+    controls = len(_CONTROL_BYTES.findall(letters))
+    is_text = 0 not in letters and controls * 4 < len(letters)
+    return is_text and zeros.count(0) * 2 > len(zeros)
+
+
+def describe_encoding(encoding: str) -> str:
+    """Return what `guess_encoding` says of a text, as a part of a sentence."""
+    if not encoding:
+        return "it is not text in any encoding"
+    if encoding == UNKNOWN_ENCODING:
+        return "its encoding is not known, as of CP1251, GB18030 or SHIFT_JIS"
+    return f"it may be {encoding}"
+
+
+def conversion_command(path: str, encoding: str) -> tuple[str, str]:
+    """Return the command that converts a file to UTF-8, and how a shell names what it writes."""
+    file = PurePath(path)
+    converted = shlex.quote(str(file.with_name(f"{file.stem}.utf8{file.suffix}")))
+    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > {converted}", converted
 
 
 def image_size(content: bytes, media_type: str) -> tuple[int, int] | None:

@@ -12,7 +12,6 @@ and has no long or open questions.
 
 from __future__ import annotations
 
-import codecs
 import gzip
 import hashlib
 import io
@@ -27,6 +26,7 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import UsageError, describe_system_error
 from conductor_cli.core.formatting import format_size
+from conductor_cli.core.media import conversion_command, describe_encoding, guess_encoding
 from conductor_cli.core.serialization import DecodeError, dump, encode_line, load
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals.mathematics import require_math_verify
@@ -220,22 +220,28 @@ def read_case_file(path: Path) -> str:
                 f"{path} is larger than {format_size(MAX_FILE_SIZE)}",
                 hint="split it into several files",
             )
-        return content.decode("utf-8-sig")
     except OSError as error:
         why = describe_system_error(error)
         raise UsageError(
             f"{path} cannot be read: {why}", hint="name a file of cases, in UTF-8"
         ) from None
+    try:
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        message = (
-            f"{path} is not UTF-8 text: byte 0x{error.object[error.start]:02x} at offset "
-            f"{error.start}"
-        )
-        encoding = "CP1252"
-        if error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            encoding = "UTF-16"
-        hint = f"convert it first: iconv -f {encoding} -t UTF-8 {path} > NEW{path.suffix}"
-        raise UsageError(message, hint=hint) from None
+        where = f"byte 0x{content[error.start]:02x} at offset {error.start}"
+        raise _not_utf8(content, path, where) from None
+    if "\0" in text:
+        raise _not_utf8(content, path, "it holds NUL bytes")
+    return text
+
+
+def _not_utf8(content: bytes, path: Path, where: str) -> UsageError:
+    encoding = guess_encoding(content)
+    message = f"{path} is not UTF-8 text: {where}; {describe_encoding(encoding)}"
+    if not encoding:
+        return UsageError(message, hint="name a file of cases, in UTF-8")
+    command, converted = conversion_command(str(path), encoding)
+    return UsageError(message, hint=f"{command}; then give {converted} instead")
 
 
 def _unpacked(content: bytes, path: Path) -> bytes:

@@ -13,10 +13,10 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from pydantic_core import from_json
 
-from conductor_cli.app.attach import TO_UTF8
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import UsageError, describe_system_error
 from conductor_cli.core.formatting import format_size
+from conductor_cli.core.media import conversion_command, describe_encoding, guess_encoding
 from conductor_cli.core.question import Conversation, PastTurn, Question
 
 MAX_LINE_BYTES: Final = 16 << 20
@@ -29,6 +29,7 @@ JSON_SUFFIXES: Final = frozenset({".json", ".jsonl", ".ndjson"})
 JSON_BEGINNINGS: Final = ('{"', "[{")
 """How a line of JSON begins that has a mistake. No question begins like that."""
 GZIP_HEAD: Final = b"\x1f\x8b"  # How everything that gzip packed begins
+GUESSED_BYTES: Final = 4096  # Of the beginning of a file, by which its encoding is guessed
 UNPACK: Final = "it is packed by gzip; unpack it first: gunzip FILE"
 OPENAI_URL: Final = "/v1/chat/completions"
 
@@ -88,6 +89,7 @@ class _Parser:
     """Reads the lines of one input, whose first line with text says in which form it is."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._is_named_json = path.suffix in JSON_SUFFIXES
         self.is_json: bool | None = None  # None until a line with text was read
 
@@ -104,8 +106,9 @@ class _Parser:
                 encoding = "utf-8-sig"
             text = raw.decode(encoding).strip()
         except UnicodeDecodeError:
-            hint = UNPACK if raw.startswith(GZIP_HEAD) else TO_UTF8
-            raise UsageError("it is not UTF-8 text", hint=hint) from None
+            raise self._not_utf8(raw) from None
+        if "\0" in text:
+            raise self._not_utf8(raw)
         if not text:
             return ""
         if self.is_json is None:
@@ -115,6 +118,23 @@ class _Parser:
             message = "it is JSON, and the first line is not a JSON object"
             raise UsageError(message, hint=ONE_OBJECT_A_LINE)
         return text
+
+    def _not_utf8(self, raw: bytes) -> UsageError:
+        """Return the error of a line that is no text in UTF-8, with the command that converts it.
+
+        The beginning of the file says more than one line: a line of UTF-16 ends in half a letter.
+        """
+        if raw.startswith(GZIP_HEAD):
+            return UsageError("it is not UTF-8 text", hint=UNPACK)
+        with self._path.open("rb") as file:
+            encoding = guess_encoding(file.read(GUESSED_BYTES))
+        if not encoding.startswith("UTF-"):
+            encoding = guess_encoding(raw)
+        message = f"it is not UTF-8 text; {describe_encoding(encoding)}"
+        if not encoding:
+            return UsageError(message)
+        command, converted = conversion_command(str(self._path), encoding)
+        return UsageError(message, hint=f"{command}; then give {converted} instead")
 
     def _begins_json(self, text: str) -> bool:
         """Return whether the first line says that this input is JSON Lines. Raises `UsageError`."""
@@ -275,12 +295,23 @@ _EFFECTIVE: Final = frozenset(
 """The fields of a request that are read, and those without which no answer is missed."""
 
 
+_OWN_FIELDS: Final = frozenset(
+    {"id", "question", "system", "schema", "error"}
+    | {"answer", "tokens", "cost", "input", "run"}  # Of an answer, which may be asked again
+)
+"""The fields of a line in our own form that are read, and those that this program writes."""
+
+
 def ignored_fields(fields: Mapping[str, Any]) -> list[str]:
-    """Return the fields of a line in OpenAI's form that have no effect."""
-    body = fields.get("body") if is_openai(fields) else None
-    if not isinstance(body, dict) or body.keys() <= _EFFECTIVE:
+    """Return the fields of a line that have no effect."""
+    body: object = fields
+    effective = _OWN_FIELDS
+    if is_openai(fields):
+        body = fields.get("body")
+        effective = _EFFECTIVE
+    if not isinstance(body, Mapping) or body.keys() <= effective:
         return []
-    return [name for name in body if name not in _EFFECTIVE and body[name] is not None]
+    return [name for name in body if name not in effective and body[name] is not None]
 
 
 def _wishes_of(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -399,6 +430,10 @@ def _schema_of(response_format: object) -> dict[str, Any] | None:
     return schema
 
 
+_TEXT_PARTS: Final = ("text", "input_text", "output_text")
+"""The types of the parts of a message that are texts, in any API."""
+
+
 def _message_text(content: object) -> str:
     """Return the text of a message. Raises `UsageError` where it has anything else."""
     if isinstance(content, str):
@@ -407,9 +442,9 @@ def _message_text(content: object) -> str:
         raise _not_text()
     texts: list[str] = []
     for part in content:
-        if not isinstance(part, dict):
-            continue
-        text = part.get("text")
+        text = None
+        if isinstance(part, dict) and part.get("type", "text") in _TEXT_PARTS:
+            text = part.get("text")
         if not isinstance(text, str):
             raise _not_text()
         texts.append(text)
