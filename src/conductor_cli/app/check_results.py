@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,3 +49,11 @@ class CheckResult:
             seconds = round(self.seconds, 3)
         fields = self.data or {"found": self.text, "hint": self.hint}
         return {name: self.name, "state": self.state, **fields, "seconds": seconds}
+
+
+def first_code(results: Iterable[CheckResult]) -> int:
+    """Return the exit code of several checks: that of the first one that failed, else 0."""
+    for result in results:
+        if result.code:
+            return result.code
+    return 0

@@ -12,9 +12,9 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from conductor_cli.core.errors import ConductorError, Failure
 from conductor_cli.core.formatting import format_duration
@@ -53,6 +53,15 @@ def print_styled(text: str) -> None:
 def print_json(data: Any) -> None:  # noqa: ANN401 - any JSON value
     """Print a JSON value on stdout; characters that are unsafe on a terminal are escaped."""
     _write(escape_json(json.dumps(KNOWN_SECRETS.redact_data(data), ensure_ascii=False, indent=2)))
+
+
+class _HasData(Protocol):
+    def data(self) -> Any: ...  # noqa: ANN401 - any JSON value
+
+
+def print_json_rows(rows: Iterable[_HasData]) -> None:
+    """Print a JSON array of the data of each row."""
+    print_json([row.data() for row in rows])
 
 
 def _write(text: str) -> None:

@@ -7,8 +7,8 @@ A value that cannot be used is an error that names the file, the line and what w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields, replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -45,8 +45,9 @@ from conductor_cli.config.tables import (
     workers_of,
 )
 from conductor_cli.core.errors import ConfigError, suggest
+from conductor_cli.core.mappings import without_none
 from conductor_cli.core.policy import Policy
-from conductor_cli.core.pool import DayLimits, Limits, Timeouts
+from conductor_cli.core.pool import DayLimits, Limits, Timeouts, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.system.known_secrets import KNOWN_SECRETS, secrets_of_environment
 
@@ -102,11 +103,28 @@ class Settings:
         return self.values[name]
 
     @property
+    def worker_names(self) -> list[str]:
+        """The names of all workers of the files, in their order."""
+        return [item.worker.name for item in self.workers]
+
+    def worker(self, name: str) -> Worker | None:
+        """Return the worker of the files that has this name; None where there is none."""
+        for item in self.workers:
+            if item.worker.name == name:
+                return item.worker
+        return None
+
+    @property
+    def enabled_workers(self) -> tuple[Worker, ...]:
+        """The workers of the files that are not switched off, in their order."""
+        return tuple(item.worker for item in self.workers if item.enabled)
+
+    @property
     def limits(self) -> Limits:
         if not self._limits:  # each request to a server asks for them several times
-            values = {
-                item.name: self[present_name(f"limits.{item.name}")] for item in fields(Limits)
-            }
+            values = {}
+            for item in fields(Limits):
+                values[item.name] = self[present_name(f"limits.{item.name}")]
             self._limits.append(Limits(**values))
         return self._limits[0]
 
@@ -114,16 +132,22 @@ class Settings:
     def day_limits(self) -> DayLimits:
         """What all runs of a day together may use."""
         return DayLimits(
-            **{item.name: self[f"limits.{item.name}_day"] for item in fields(DayLimits)}
+            cost=self["limits.cost_day"],
+            tokens=self["limits.tokens_day"],
+            calls=self["limits.calls_day"],
         )
 
     @property
     def policy(self) -> Policy:
-        return Policy(**{item.name: self[f"policy.{item.name}"] for item in fields(Policy)})
+        return Policy(**self._section("policy", fields(Policy)))
 
     @property
     def timeouts(self) -> Timeouts:
-        return Timeouts(**{item.name: self[f"timeouts.{item.name}"] for item in fields(Timeouts)})
+        return Timeouts(**self._section("timeouts", fields(Timeouts)))
+
+    def _section(self, name: str, items: Iterable[Field[Any]]) -> dict[str, Any]:
+        """Return the settings of a section that are fields of a class, by their names there."""
+        return {item.name: self[f"{name}.{item.name}"] for item in items}
 
 
 def load_settings(
@@ -166,13 +190,13 @@ def load_settings(
             narrowed.append((str(source.path), names))
             notices += _say_renamed(source)
     cards = load_cards(cards_file(paths))
-    workers = tuple(
-        replace(item, worker=cards.apply_to(item.worker)) for item in workers_of(sources)
-    )
+    workers = []
+    for item in workers_of(sources):
+        workers.append(replace(item, worker=cards.apply_to(item.worker)))
     return Settings(
         values=values,
         origins=origins,
-        workers=workers,
+        workers=tuple(workers),
         paths=paths,
         pools=pools_of(sources),
         tool_servers=tool_servers_of(sources),
@@ -216,11 +240,9 @@ def _apply_flags(
     values: dict[str, Any], origins: dict[str, str], flags: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Take the settings of a command line; return those that it gives. Raises `ConfigError`."""
-    given = {
-        present_name(name): find_setting(name).check(value)
-        for name, value in flags.items()
-        if value is not None
-    }
+    given = {}
+    for name, value in without_none(flags).items():
+        given[present_name(name)] = find_setting(name).check(value)
     for name, value in given.items():
         item = find_setting(name)
         if name.startswith("policy.") and item.type in RULES and value is not False:
@@ -295,11 +317,11 @@ def _say_ignored(used: str, present: str) -> str:
 
 def _say_renamed(source: Source) -> list[str]:
     """Return a line for each setting of a file that has another name now, and counts."""
-    return [
-        f"{source.where(*old.split('.'))}: {describe_renamed(old, new)}"
-        for old, new in RENAMED.items()
-        if is_written(source, old) and not is_written(source, new)
-    ]
+    notices = []
+    for old, new in RENAMED.items():
+        if is_written(source, old) and not is_written(source, new):
+            notices.append(f"{source.where(*old.split('.'))}: {describe_renamed(old, new)}")
+    return notices
 
 
 def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source) -> list[str]:
@@ -312,8 +334,9 @@ def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source)
         ):
             continue
         if section not in sections or not isinstance(content, Mapping):
-            names = [*sorted(sections), *(f"{table}.NAME" for table in _TABLES)]
-            hint = f"known: {', '.join(f'[{name}]' for name in names)}"
+            heads = [f"[{name}]" for name in sorted(sections)]
+            heads += [f"[{table}.NAME]" for table in _TABLES]
+            hint = f"known: {', '.join(heads)}"
             raise ConfigError(f"{source.where(section)}: unknown section {section!r}", hint=hint)
         for key, written in content.items():
             (name, value) = current_form(f"{section}.{key}", written)
@@ -351,10 +374,10 @@ def is_written(source: Source, name: str) -> bool:
 def settings_json(settings: Settings) -> dict[str, dict[str, Any]]:
     """Return value and origin of each setting, under its name and under those it had before."""
     names = {name: name for name in settings.values} | RENAMED
-    return {
-        shown: {"value": dump(settings[name]), "from": settings.origins[name]}
-        for shown, name in names.items()
-    }
+    values = {}
+    for shown, name in names.items():
+        values[shown] = {"value": dump(settings[name]), "from": settings.origins[name]}
+    return values
 
 
 def format_value(value: Any) -> str:  # noqa: ANN401 - any TOML value

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.errors import ConfigError, UsageError, suggest
+from conductor_cli.core.plan import SELF
 from conductor_cli.core.usage import Price
 
 RATED: Final = "rated"  # The tag of the figure that ratings give to a worker whose card has none
@@ -126,6 +127,14 @@ class Pool:
                 f"unknown worker {unknown[0]!r}", hint=suggest(unknown[0], self.names, hint)
             )
         return Pool(workers=tuple(worker for worker in self.workers if worker.name in names))
+
+    def without_self(self) -> Pool:
+        """Return the workers that are not the planner itself."""
+        return Pool(workers=tuple(worker for worker in self.workers if worker.kind != SELF))
+
+    def unpriced(self) -> tuple[str, ...]:
+        """Return the names of the workers whose price is not known."""
+        return tuple(worker.name for worker in self.workers if worker.price is None)
 
     def best(self) -> Worker:
         """Return the worker with the highest mean strength on its card.

@@ -331,6 +331,22 @@ class Trace:
         return sorted(notices, key=lambda notice: (notice.at, notice.step, notice.text))
 
 
+def find_step(trace: Trace, number: int) -> StepRecord | None:
+    """Return the step of this number; None where the run has none."""
+    for record in trace.steps:
+        if record.number == number:
+            return record
+    return None
+
+
+def find_answering_step(trace: Trace) -> StepRecord | None:
+    """Return the step whose answer is the run's; None before it is planned."""
+    for record in trace.steps:
+        if record.last:
+            return record
+    return None
+
+
 def _notices_of_nested(record: StepRecord, nested: Trace) -> Iterator[ev.Notice]:
     """Yield the notices of a step's nested run as notices of the step."""
     for notice in nested.all_notices():

@@ -9,11 +9,12 @@ of our own.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 from itertools import chain
 from operator import add, attrgetter
-from typing import Final, TypeGuard
+from typing import Final, Protocol, TypeGuard
 
 MAX_COUNTED: Final = 10**12
 """A larger count of one call is not believed. It still counts as so many, and uses a limit up."""
@@ -97,6 +98,11 @@ class Price:
         price = self.at(tokens_in)
         return (tokens_in * price.read + tokens_out * price.written) / MILLION
 
+    @property
+    def is_free(self) -> bool:
+        """Whether none of its amounts is more than nothing."""
+        return not any(self.amounts())
+
     def amounts(self) -> tuple[Decimal, ...]:
         amounts = (self.input, self.output, self.cached, self.stored, self.reasoning)
         stated = tuple(amount for amount in amounts if amount is not None)
@@ -164,6 +170,19 @@ _COUNTS: Final = (
 _counts: Final = attrgetter(*_COUNTS)
 
 NO_USAGE: Final = Usage()
+
+
+class _HasUsage(Protocol):
+    @property
+    def usage(self) -> Usage: ...
+
+
+def total_usage(users: Iterable[_HasUsage]) -> Usage:
+    """Return what all of them used together, such as calls, steps or runs."""
+    total = NO_USAGE
+    for user in users:
+        total += user.usage
+    return total
 
 
 def with_cost(usage: Usage, price: Price | None) -> Usage:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, get_args, runtime_checkable
+from typing import Any, Final, Protocol, TypeVar, get_args, runtime_checkable
 
 from conductor_cli.core.chat import Attachment, Chunk, Feature, Request
 from conductor_cli.core.errors import ModelError
@@ -18,6 +18,14 @@ ALL_FEATURES: Final[Features] = frozenset(get_args(Feature))
 NO_FEATURES: Final[Features] = frozenset()
 
 _WORDS: Final[dict[Feature, str]] = {"tools": "tools", "image": "images", "pdf": "PDF files"}
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def lower_limit(*limits: _Number | None) -> _Number | None:
+    """Return the lowest of these limits that there is; None where there is none."""
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def text_of(value: object) -> str:

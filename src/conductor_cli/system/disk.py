@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import os
 import secrets
 import shutil
@@ -37,8 +38,11 @@ def free_bytes(directory: Path) -> int:
 
 def nearest_existing(directory: Path) -> Path:
     """Return the directory, or the one in which it would have to be made."""
-    # Unlike `Path.exists`, this takes what may not be looked at for missing.
-    return next(path for path in (directory, *directory.absolute().parents) if os.path.exists(path))  # noqa: PTH110
+    for path in (directory, *directory.absolute().parents):
+        # Unlike `Path.exists`, this takes what may not be looked at for missing.
+        if os.path.exists(path):  # noqa: PTH110
+            return path
+    return directory
 
 
 class _Finite(io.FileIO):
@@ -267,3 +271,12 @@ def editing(path: Path) -> Iterator[None]:
     except OSError as error:
         hint = "check the disk and the file permissions"
         raise ConfigError(f"{path} cannot be written: {error.strerror}", hint=hint) from None
+
+
+def free_path(path: Path, mark: str) -> Path:
+    """Return a path beside `path` that nothing has: its name, `mark`, and the first free number."""
+    for number in itertools.count(1):
+        aside = path.with_name(f"{path.name}{mark}{number}")
+        if not aside.exists():
+            break
+    return aside
