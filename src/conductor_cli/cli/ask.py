@@ -6,8 +6,7 @@ A question, its plan, and a plan from a file or a pipe.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -40,77 +39,98 @@ if TYPE_CHECKING:
 SEARCHED_RUNS: Final = 50  # Among so many newest runs a stopped one is looked for
 
 
-@opt.with_run_options()
-def ask_command(
-    context: typer.Context,
-    options: opt.RunOptions,
-    question: opt.Words = None,
-    model: opt.PlainModel = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskOptions:
+    """The options of `conductor ask` that say what is asked, and of which run."""
+
+    question: opt.Words = None
+    model: opt.PlainModel = None
     template: Annotated[
         str | None,
         opt.option("--template -t", "Ask by a template: conductor template list.", "NAME"),
-    ] = None,
+    ] = None
     param: Annotated[
         list[str] | None,
         opt.option("--param -p", "What $NAME in the template is; may be repeated.", "NAME=VALUE"),
-    ] = None,
-    file: opt.Files = None,
-    clipboard: opt.Clipboard = False,
-    memory: opt.Memory = None,
-    system: opt.System = None,
-    continued: opt.Continue = False,
-    continue_from: opt.ContinueFrom = None,
+    ] = None
+    file: opt.Files = None
+    clipboard: opt.Clipboard = False
+    memory: opt.Memory = None
+    system: opt.System = None
+    continued: opt.Continue = False
+    continue_from: opt.ContinueFrom = None
     resume: Annotated[
         str | None,
         opt.option(
             "--resume", "Finish a run that was stopped; finished steps are not repeated.", "ID"
         ),
-    ] = None,
+    ] = None
     schema: Annotated[
         Path | None,
         opt.option("--schema", "JSON Schema of the answer; exit code 7 if it breaks it.", "FILE"),
-    ] = None,
-    check: opt.Check = None,
+    ] = None
+    check: opt.Check = None
     background: Annotated[
         bool,
         opt.option("--bg", "Run it in the background and print its id; see trace attach and wait."),
-    ] = False,
-) -> None:
+    ] = False
+
+    @property
+    def words(self) -> list[str]:
+        return self.question or []
+
+    @property
+    def paths(self) -> list[str]:
+        return opt.with_clipboard(self.file, self.clipboard)
+
+    @property
+    def asks_anew(self) -> bool:
+        """Whether one of them belongs to a new question, which `--resume` does not ask."""
+        names_question = self.question or self.template or self.paths
+        says_how = self.system or self.schema
+        return bool(names_question or says_how or self.continued or self.continue_from)
+
+
+@opt.with_options()
+def ask_command(context: typer.Context, options: opt.RunOptions, request: AskOptions) -> None:
     """Ask a question: plan it, run the plan over the workers, print the answer."""
-    paths = opt.with_clipboard(file, clipboard)
-    if resume is not None and (
-        template or question or paths or system or schema or continued or continue_from
-    ):
+    if request.resume is not None and request.asks_anew:
         hint = "to ask a new question in the same conversation: --continue"
         raise UsageError("--resume takes no question: it finishes the stored one", hint=hint)
-    flags = options.settings() | opt.check_flags({"learning.check": check})
-    session = Session(context.obj, options, flags, model=model)
-    if background and session.background is None:
+    flags = options.settings() | opt.check_flags({"learning.check": request.check})
+    session = Session(context.obj, options, flags, model=request.model)
+    if request.background and session.background is None:
         raise typer.Exit(_ask_in_background(session))
-    if resume is not None:
-        raise typer.Exit(_finish_run(session, resume, options.worker_names))
-    words = question or []
-    earlier = _earlier_run(session, opt.run_to_continue(continued, continue_from, words))
-    only = options.worker_names
+    if request.resume is not None:
+        raise typer.Exit(_finish_run(session, request.resume, options.worker_names))
+    raise typer.Exit(_ask(session, request, options.worker_names))
+
+
+def _ask(session: Session, request: AskOptions, only: tuple[str, ...]) -> int:
+    """Ask the question of a command line, and return the exit code."""
+    run = opt.run_to_continue(request.continued, request.continue_from, request.words)
+    earlier = _earlier_run(session, run)
+    words = request.words
+    system = request.system
     plan = None
-    template_schema = None
-    if template is not None:
-        filled = _fill_template(session, template, param or (), words, only=only, model=model)
-        words = [filled.question, *(word for word in words if word == STDIN)]
+    schema = None
+    if request.template is not None:
+        template = _fill_template(session, request.template, request, only)
+        words = [template.question, *(word for word in words if word == STDIN)]
         if system is None:
-            system = filled.system or None
-        only = only or filled.workers
-        plan = filled.plan
-        template_schema = filled.schema
-    elif param:
+            system = template.system or None
+        only = only or template.workers
+        plan = template.plan
+        schema = template.schema
+    elif request.param:
         raise UsageError("--param goes with --template", hint="conductor template list")
-    full_question = build_question(
-        session, words, paths, system=system, schema=schema, earlier=earlier
+    question = build_question(
+        session, words, request.paths, system=system, schema=request.schema, earlier=earlier
     )
-    full_question = replace(full_question, context=memory_context(session, memory))
-    if schema is None and template_schema is not None:
-        full_question = replace(full_question, schema=template_schema)
-    raise typer.Exit(session.run(full_question, only=only, plan=plan).exit_code)
+    question = replace(question, context=memory_context(session, request.memory))
+    if request.schema is None and schema is not None:
+        question = replace(question, schema=schema)
+    return session.run(question, only=only, plan=plan).exit_code
 
 
 def _finish_run(session: Session, run: str, only: tuple[str, ...]) -> int:
@@ -131,19 +151,14 @@ def _earlier_run(session: Session, run: str | None) -> Trace | None:
 
 
 def _fill_template(
-    session: Session,
-    name: str,
-    params: Sequence[str],
-    words: Sequence[str],
-    *,
-    only: tuple[str, ...],
-    model: str | None,
+    session: Session, name: str, request: AskOptions, only: tuple[str, ...]
 ) -> Template:
-    """Return a template with its values. Raises `UsageError`, also where `model` forbids it."""
+    """Return a template with its values. Raises `UsageError`, also where `--model` forbids it."""
     from conductor_cli.cli.template import open_template  # most questions have none
 
-    filled = open_template(session, name, params, join_words(words), only)
-    if model is not None and (filled.plan or filled.workers):
+    question = join_words(request.words)
+    filled = open_template(session, name, request.param or (), question, only)
+    if request.model is not None and (filled.plan or filled.workers):
         raise UsageError(
             f"--model is one call of one worker, and the template {name} says who answers",
             hint="leave one of them out; the template's parameters may name other workers: -p",
@@ -180,7 +195,7 @@ def _describe_complete(trace: Trace, session: Session) -> str:
     return text
 
 
-@opt.with_run_options(omit=("mode", "max_steps"))
+@opt.with_options(omit=("mode", "max_steps"))
 def run_command(
     context: typer.Context,
     options: opt.RunOptions,
@@ -210,7 +225,7 @@ def run_command(
     session = Session(
         context.obj, options, options.settings() | opt.check_flags({"learning.check": check})
     )
-    workers = [item.worker.name for item in session.settings.workers]
+    workers = session.settings.worker_names
     planned = parse_plan_file(text, source, workers)
     for notice in planned.notices:
         session.tell(f"{source}: {notice}")
@@ -238,7 +253,7 @@ def run_command(
     raise typer.Exit(session.run(full_question, only=only, plan=planned.plan).exit_code)
 
 
-@opt.with_run_options(
+@opt.with_options(
     omit=("recursion", "max_cost", "max_tokens", "max_calls", "max_time", "approve", "format")
 )
 def plan_command(

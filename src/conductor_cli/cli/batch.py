@@ -53,7 +53,7 @@ SHOW_SECONDS: Final = 0.1  # Between two times that the progress is shown
 MAX_NAMED_FIELDS: Final = 20  # Fields without effect that a line names
 
 
-@opt.with_run_options(omit=("approve", "format", "max_cost"))
+@opt.with_options(omit=("approve", "format", "max_cost"))
 def batch_command(
     context: typer.Context,
     options: opt.RunOptions,

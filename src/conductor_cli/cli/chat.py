@@ -14,7 +14,7 @@ from conductor_cli.cli.memory import memory_context
 from conductor_cli.core.errors import UsageError
 
 
-@opt.with_run_options(omit=("format",))
+@opt.with_options(omit=("format",))
 def chat_command(
     context: typer.Context,
     options: opt.RunOptions,

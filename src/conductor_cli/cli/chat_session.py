@@ -32,10 +32,11 @@ from conductor_cli.core.continuation import (
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.formatting import format_cost_cell, format_count, without_file_hash
 from conductor_cli.core.learning import Rating, Verdict
+from conductor_cli.core.mappings import without_none
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.trace import Trace
-from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.core.usage import Usage, total_usage
 from conductor_cli.run import Orchestra, RunSpec
 from conductor_cli.state.interfaces import AttachmentStore
 
@@ -266,7 +267,7 @@ class ChatSession:
         Raises `ConductorError`, and then nothing has changed.
         """
         changed = {**self.flags, **flags}
-        wanted = {name: value for name, value in changed.items() if value is not None}
+        wanted = without_none(changed)
         chosen = self.only
         if only is not None:
             chosen = tuple(only)
@@ -447,7 +448,7 @@ class ChatSession:
         return undone
 
     def spent(self) -> Usage:
-        return sum((trace.usage for trace in self.runs), NO_USAGE)
+        return total_usage(self.runs)
 
 
 def _describe_spent(usage: Usage) -> str:

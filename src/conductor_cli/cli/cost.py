@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import PurePath
 from typing import Annotated, Any, Final, Literal
@@ -14,7 +14,7 @@ from conductor_cli.cli.output import print_json, print_notice, print_table
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.formatting import UNKNOWN, format_cost, format_count, format_money
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.core.usage import NO_USAGE, Usage, total_usage
 from conductor_cli.state.interfaces import CONDUCTOR
 from conductor_cli.state.opening import open_state
 from conductor_cli.state.spending import SpentRow, local_now
@@ -61,7 +61,7 @@ def cost_command(
             {
                 "today": str(today),
                 "limits": dump(settings.day_limits),
-                "total": _usage_json(_sum(rows)),
+                "total": _usage_json(total_usage(rows)),
                 "rows": [_row_json(row, by) for row in rows],
             }
         )
@@ -93,10 +93,6 @@ def _usage_json(usage: Usage) -> dict[str, Any]:
     """Return the figures of a usage: money as text, as in traces; null when nothing has a price."""
     names = ("calls", "tokens_in", "tokens_out", "cost", "unpriced")
     return {name: value for name, value in dump(usage).items() if name in names}
-
-
-def _sum(rows: Iterable[SpentRow]) -> Usage:
-    return sum((row.usage for row in rows), NO_USAGE)
 
 
 def _table_rows(rows: Sequence[SpentRow], by: str) -> Iterator[list[str]]:
@@ -132,7 +128,7 @@ def _figures(rows: Sequence[SpentRow]) -> list[str]:
 
     One that fails before its first word is free.
     """
-    usage = _sum(rows)
+    usage = total_usage(rows)
     failed = sum((row.failed for row in rows), NO_USAGE)
     failures = UNKNOWN
     if failed.calls:
@@ -152,7 +148,7 @@ def _notes(
     settings: Settings, rows: Sequence[SpentRow], today: Sequence[SpentRow], by: str
 ) -> Iterator[str]:
     """Yield how much of each limit is used up today, and what counts of calls that have no end."""
-    usage = _sum(today)
+    usage = total_usage(today)
     limits = settings.day_limits
     if limits.cost is not None:
         yield (

@@ -57,7 +57,7 @@ class ProposedCommand:
     explanation: str
 
 
-@opt.with_run_options(
+@opt.with_options(
     omit=(
         "mode",
         "workers",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from conductor_cli.app.check_results import CheckResult
+from conductor_cli.app.check_results import CheckResult, first_code
 from conductor_cli.app.doctor import (
     check_machine,
     check_planning,
@@ -76,13 +76,17 @@ def doctor_command(
         print_json(make_report(settings, checks))
     else:
         print_text(_summarize(checks))
-    codes = [check.code for check in checks if check.code]
-    raise typer.Exit(codes[0] if codes else 0)
+    raise typer.Exit(first_code(checks))
 
 
 def _summarize(checks: Sequence[CheckResult]) -> str:
-    failed = [check.name for check in checks if check.state == "failed"]
-    warned = [check.name for check in checks if check.state == "warning"]
+    failed = []
+    warned = []
+    for check in checks:
+        if check.state == "failed":
+            failed.append(check.name)
+        elif check.state == "warning":
+            warned.append(check.name)
     parts = []
     if failed:
         parts.append(f"{len(failed)} failed: {', '.join(failed)}")

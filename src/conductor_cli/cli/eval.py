@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -29,6 +29,7 @@ from conductor_cli.cli.signals import on_signal
 from conductor_cli.config.settings import Settings, load_settings
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.formatting import format_count, format_money, format_time
+from conductor_cli.core.mappings import names_of
 from conductor_cli.evals.cases import warn_of_long_answers, write_cases
 from conductor_cli.evals.outcomes import CaseOutcome, Evaluation
 from conductor_cli.evals.report import (
@@ -49,8 +50,10 @@ CONTINUE: Final = "the same command continues"
 _Ray = tuple[str, Callable[[], Settings]] | None
 
 
-def eval_command(
-    context: typer.Context,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalOptions:
+    """The options of `conductor eval`."""
+
     cases: Annotated[
         str | None,
         opt.argument(
@@ -58,22 +61,22 @@ def eval_command(
             "A built-in set, a published suite, or a file of cases. The set rehearsal runs the "
             "demo models, all others your workers.",
         ),
-    ] = None,
+    ] = None
     systems: Annotated[
         opt.Names,
         opt.option(
             "--systems", f"Ways of using the workers to compare. Default: {DEFAULT}.", "all|A,B"
         ),
-    ] = None,
+    ] = None
     count: Annotated[
         int | None,
         opt.option(
             "--n", "Number of cases. Default: rehearsal 500, basics 60, all of a file.", "N", min=1
         ),
-    ] = None,
+    ] = None
     seed: Annotated[
         int, opt.option("--seed", "Random seed for case selection and sampling.", "N", min=0)
-    ] = 0,
+    ] = 0
     repeat: Annotated[
         int,
         opt.option(
@@ -84,17 +87,17 @@ def eval_command(
             min=1,
             max=100,
         ),
-    ] = 1,
-    workers: opt.WorkersOption = None,
-    pool: opt.PoolOption = None,
-    conductor: opt.ConductorOption = None,
-    allow: opt.Allow = None,
-    deny: opt.Deny = None,
-    local_only: opt.LocalOnly = False,
+    ] = 1
+    workers: opt.WorkersOption = None
+    pool: opt.PoolOption = None
+    conductor: opt.ConductorOption = None
+    allow: opt.Allow = None
+    deny: opt.Deny = None
+    local_only: opt.LocalOnly = False
     file: Annotated[
         str | None,
         opt.option("--from", "The file of a published suite, as its authors publish it.", "FILE"),
-    ] = None,
+    ] = None
     columns: Annotated[
         opt.Names,
         opt.option(
@@ -105,7 +108,7 @@ def eval_command(
             ),
             "FIELD=COLUMN,…",
         ),
-    ] = None,
+    ] = None
     judge: Annotated[
         str,
         opt.option(
@@ -114,7 +117,7 @@ def eval_command(
             "all others.",
             "WORKER",
         ),
-    ] = "",
+    ] = ""
     scorer: Annotated[
         str | None,
         opt.option(
@@ -122,75 +125,102 @@ def eval_command(
             "Your own function, which scores all answers in place of the scorers of the cases.",
             "FILE:FUNCTION|MODULE:FUNCTION",
         ),
-    ] = None,
-    parallel: opt.ParallelRuns = 8,
-    ray: opt.RayCluster = None,
+    ] = None
+    parallel: opt.ParallelRuns = 8
+    ray: opt.RayCluster = None
     show: Annotated[
         str | None,
         opt.option("--show", "Print the report of a stored evaluation again.", "ID|last"),
-    ] = None,
-    json: opt.Json = False,
-    yes: opt.YesToCost = False,
-    max_cost: opt.MaxCostOfAll = None,
-    progress: opt.ProgressOption = None,
+    ] = None
+    json: opt.Json = False
+    yes: opt.YesToCost = False
+    max_cost: opt.MaxCostOfAll = None
+    progress: opt.ProgressOption = None
     list_: Annotated[
         bool, opt.option("--list", "List the published suites and the stored evaluations.")
-    ] = False,
+    ] = False
     print_cases: Annotated[
         bool, opt.option("--print-cases", "Print the cases as JSON Lines and stop.")
-    ] = False,
-) -> None:
+    ] = False
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the options say, as checked settings by name. Raises `UsageError`."""
+        flags = {
+            "planner.model": self.conductor,
+            "conductor.pool": self.pool,
+            "output.progress": self.progress,
+        }
+        return opt.check_flags(flags | opt.policy_settings(self.allow, self.deny, self.local_only))
+
+    def check_purpose(self) -> None:
+        """Raise `UsageError` unless they ask for exactly one thing: cases, a report or the list."""
+        purposes = (self.cases is not None, self.show is not None, self.list_)
+        if purposes.count(True) != 1:
+            hint = (
+                "for example: conductor eval rehearsal, or with a file of cases: conductor eval "
+                "CASES.jsonl"
+            )
+            raise UsageError("give a set of cases, or --show ID, or --list", hint=hint)
+
+
+@opt.with_options()
+def eval_command(context: typer.Context, options: EvalOptions) -> None:
     """Compare single workers, voting, routing and conducting on the same cases.
 
     Accuracy, cost and time.
     """
-    flags = {"planner.model": conductor, "conductor.pool": pool, "output.progress": progress}
-    flags |= opt.policy_settings(allow, deny, local_only)
-    flags = opt.check_flags(flags)
-    load = partial(_settings, flags, context.obj.config, rehearsal=cases == REHEARSAL)
+    is_rehearsal = options.cases == REHEARSAL
+    load = partial(_settings, options.settings(), context.obj.config, rehearsal=is_rehearsal)
     settings = load()
-    if [cases is not None, show is not None, list_].count(True) != 1:
-        hint = (
-            "for example: conductor eval rehearsal, or with a file of cases: conductor eval "
-            "CASES.jsonl"
-        )
-        raise UsageError("give a set of cases, or --show ID, or --list", hint=hint)
-    if list_:
-        _print_list(settings, json=json)
+    options.check_purpose()
+    if options.list_:
+        _print_list(settings, json=options.json)
         return
-    if show is not None:
-        _print_report(evaluations.find_evaluation(show, settings), json=json)
+    if options.show is not None:
+        _print_report(evaluations.find_evaluation(options.show, settings), json=options.json)
         return
-    own_scorer = _own_scorer(scorer, ray)
-    if file is None:
-        file = _fetched_suite(str(cases), settings, quiet=context.obj.quiet)
-    name, loaded = evaluations.load_cases(
-        str(cases), file=file, count=count, seed=seed, columns=",".join(columns or ())
-    )
-    if print_cases:
-        out.print_line(write_cases(loaded).rstrip("\n"))
+    quiet = context.obj.quiet
+    request = _evaluation_request(options, settings, quiet=quiet)
+    if options.print_cases:
+        out.print_line(write_cases(request.cases).rstrip("\n"))
         return
-    request = evaluations.EvaluationRequest(
-        source=name,
-        cases=loaded,
-        seed=seed,
-        repeat=repeat,
-        systems=",".join(systems or ()) or None,
-        parallel=parallel,
-        workers=opt.parse_names(workers),
-        max_cost=opt.parse_cost(max_cost),
-        judge=judge,
-        scorer=own_scorer,
-    )
-    stored, code = run_evaluation(
-        request, settings, yes=yes, quiet=context.obj.quiet, ray=(ray, load) if ray else None
-    )
+    ray = None
+    if options.ray is not None:
+        ray = (options.ray, load)
+    stored, code = run_evaluation(request, settings, yes=options.yes, quiet=quiet, ray=ray)
     if stored is not None:
-        _print_report(stored, json=json)
+        _print_report(stored, json=options.json)
         failure = _nothing_judged(stored.outcomes())
         if failure is not None and not code:
             code = out.print_error(failure)
     raise typer.Exit(code)
+
+
+def _evaluation_request(
+    options: EvalOptions, settings: Settings, *, quiet: bool
+) -> evaluations.EvaluationRequest:
+    """Return what is evaluated. Raises `UsageError`; a published suite may be fetched first."""
+    scorer = _own_scorer(options.scorer, options.ray)
+    named = str(options.cases)
+    file = options.file
+    if file is None:
+        file = _fetched_suite(named, settings, quiet=quiet)
+    columns = ",".join(options.columns or ())
+    source, cases = evaluations.load_cases(
+        named, file=file, count=options.count, seed=options.seed, columns=columns
+    )
+    return evaluations.EvaluationRequest(
+        source=source,
+        cases=cases,
+        seed=options.seed,
+        repeat=options.repeat,
+        systems=",".join(options.systems or ()) or None,
+        parallel=options.parallel,
+        workers=opt.parse_names(options.workers),
+        max_cost=opt.parse_cost(options.max_cost),
+        judge=options.judge,
+        scorer=scorer,
+    )
 
 
 def _own_scorer(scorer: str | None, ray: str | None) -> UserFunction | None:
@@ -289,7 +319,7 @@ async def _run(
 def _describe_evaluation(prepared: evaluations.PreparedEvaluation) -> list[str]:
     """Return what is compared now and what that takes; then what is not, because it cannot run."""
     spec = prepared.spec
-    names = ", ".join(system.name for system in prepared.systems)
+    names = ", ".join(names_of(prepared.systems))
     comparison = f"comparing {names} on {format_count(spec.cases, 'case')}"
     if spec.repeat > 1:
         comparison += f", {spec.repeat:,} times each"
@@ -408,12 +438,12 @@ _EVALUATION_COLUMNS: Final = (
 
 def _print_list(settings: Settings, *, json: bool) -> None:
     """Print the published suites, and all stored evaluations that can be read."""
-    stored = [
-        (evaluation.id, evaluation.spec, len(evaluation.outcomes()))
-        for evaluation in stored_evaluations(settings)
-    ]
+    stored = list(stored_evaluations(settings))
     if json:
-        listed = [{"id": name, **spec.json(), "outcomes": done} for name, spec, done in stored]
+        listed = []
+        for evaluation in stored:
+            done = len(evaluation.outcomes())
+            listed.append({"id": evaluation.id, **evaluation.spec.json(), "outcomes": done})
         out.print_json(
             {"suites": [suite.json() for suite in SUITES.values()], "evaluations": listed}
         )
@@ -429,8 +459,9 @@ def _print_list(settings: Settings, *, json: bool) -> None:
         return
     now = datetime.now(UTC)
     rows = []
-    for name, spec, done in stored:
+    for evaluation in stored:
+        spec = evaluation.spec
         started = format_time(spec.time, now)
-        counts = (f"{spec.cases:,}", f"{spec.runs:,}", f"{done:,}")
-        rows.append((name, started, spec.source, *counts))
+        counts = (f"{spec.cases:,}", f"{spec.runs:,}", f"{len(evaluation.outcomes()):,}")
+        rows.append((evaluation.id, started, spec.source, *counts))
     out.print_table(_EVALUATION_COLUMNS, rows)

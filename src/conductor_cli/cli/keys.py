@@ -18,6 +18,7 @@ from conductor_cli.cli.output import (
     print_check,
     print_done,
     print_json,
+    print_json_rows,
     print_line,
     print_notice,
     print_table,
@@ -154,7 +155,7 @@ def list_keys_command(context: typer.Context, json: opt.Json = False) -> None:
     settings = opt.stored_settings(context)
     stored = keys.find_keys(settings, KeyStore(settings.paths.data, os.environ))
     if json:
-        print_json([key.data() for key in stored])
+        print_json_rows(stored)
         return
     if not stored:
         print_notice("no keys found; store one with: conductor keys set PROVIDER")

@@ -23,6 +23,7 @@ from conductor_cli.cli.confirmation import can_ask, confirm
 from conductor_cli.cli.output import (
     print_finding,
     print_json,
+    print_json_rows,
     print_line,
     print_notice,
     print_table,
@@ -176,7 +177,7 @@ def list_models_command(context: typer.Context, json: opt.Json = False) -> None:
     settings = opt.stored_settings(context)
     rows = models.list_model_rows(settings)
     if json:
-        print_json([row.data() for row in rows])
+        print_json_rows(rows)
         return
     print_table(MODEL_COLUMNS, [_model_cells(row) for row in sorted(rows, key=_list_rank)])
     for row in rows:
@@ -445,7 +446,7 @@ def use_command(
     path = Path(model).expanduser()
     # A name wins over a directory that is called the same; a file is saved by its absolute path.
     is_name = open_model_store(settings).find(model) is not None
-    is_name = is_name or any(item.worker.name == model for item in settings.workers)
+    is_name = is_name or model in settings.worker_names
     chosen = model
     if path.exists() and not is_name:
         chosen = str(path.absolute())
@@ -467,7 +468,7 @@ def verify_models_command(
     with show_file_progress(settings, quiet=context.obj.quiet) as report:
         results = models.verify_files(name, settings, report)
     if json:
-        print_json([result.data() for result in results])
+        print_json_rows(results)
     else:
         for result in results:
             if result.problem:

@@ -1,8 +1,9 @@
 """Options that several commands share, each declared once, and the settings that they stand for.
 
-A command that runs a question takes all options of `RunOptions` by one parameter:
+A command takes options by a value with a field for each, such as `RunOptions` of those that run a
+question:
 
-    @with_run_options(omit=("mode",))
+    @with_options(omit=("mode",))
     def run(context: typer.Context, options: RunOptions) -> None: ...
 
 `-c` is a flag, and `--continue-from` names a run: with an optional value a mistyped id became a
@@ -15,7 +16,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
 
@@ -347,31 +348,34 @@ class RunOptions:
         return check_flags(given | policy_settings(self.allow, self.deny, self.local_only))
 
 
-def with_run_options(
+def with_options(
     *, omit: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command one option for each field of `RunOptions`, instead of its parameter `options`.
+    """Give a command the options for which its parameters stand.
 
-    Typer reads a command's options from its signature, so the command gets one that lists them all.
+    A parameter whose type is a dataclass, such as `RunOptions`, stands for one option for each
+    field that is not in `omit`. Typer reads a command's options from its signature, so the command
+    gets one that lists them all.
     """
-    declared = get_type_hints(RunOptions, include_extras=True)
-    shared = [field for field in fields(RunOptions) if field.name not in omit]
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        def command(**values: Any) -> None:  # noqa: ANN401 - what Typer read
-            options = RunOptions(**{field.name: values.pop(field.name) for field in shared})
-            function(options=options, **values)
-
         # The command modules postpone annotations, so Typer needs them evaluated.
         hints = get_type_hints(function, include_extras=True)
+        groups: dict[str, list[inspect.Parameter]] = {}
         parameters: list[inspect.Parameter] = []
         for name, parameter in inspect.signature(function).parameters.items():
-            if name == "options":
-                for field in shared:
-                    hint = declared[field.name]
-                    parameters.append(_keyword_parameter(field.name, field.default, hint))
+            if is_dataclass(hints[name]):
+                groups[name] = _field_parameters(hints[name], omit)
+                parameters += groups[name]
             else:
                 parameters.append(_keyword_parameter(name, parameter.default, hints[name]))
+
+        def command(**values: Any) -> None:  # noqa: ANN401 - what Typer read
+            for name, group in groups.items():
+                options = {option.name: values.pop(option.name) for option in group}
+                values[name] = hints[name](**options)
+            function(**values)
+
         command.__doc__ = function.__doc__
         command.__name__ = function.__name__
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer looks at
@@ -379,6 +383,20 @@ def with_run_options(
         return command
 
     return decorate
+
+
+def _field_parameters(group: Any, omit: Collection[str]) -> list[inspect.Parameter]:  # noqa: ANN401 - a dataclass
+    """Return the parameter of a command for each field of a class of options."""
+    hints = get_type_hints(group, include_extras=True)
+    parameters = []
+    for field in fields(group):
+        if field.name in omit:
+            continue
+        default: Any = inspect.Parameter.empty
+        if field.default is not MISSING:
+            default = field.default
+        parameters.append(_keyword_parameter(field.name, default, hints[field.name]))
+    return parameters
 
 
 def _keyword_parameter(
@@ -438,7 +456,7 @@ def split_names(texts: Names) -> Names:
     """Return the names in all texts such as `A,B`, in order; None where there is no text."""
     if not texts:
         return None
-    return [name.strip() for name in ",".join(texts).split(",")]
+    return list(map(str.strip, ",".join(texts).split(",")))
 
 
 def parse_assignments(

@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated
@@ -24,7 +24,13 @@ from conductor_cli import __version__
 from conductor_cli.app.opening import find_lost_calls
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.browser import open_browser
-from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
+from conductor_cli.cli.output import (
+    print_json_rows,
+    print_line,
+    print_notice,
+    print_table,
+    print_text,
+)
 from conductor_cli.config.settings import Settings, app_paths
 from conductor_cli.config.tables import find_pool
 from conductor_cli.core.errors import ConductorError, UsageError
@@ -78,14 +84,13 @@ def add_client_key_command(
         find_pool(opt.stored_settings(context).pools, pool)
     key, text = make_key(name)
     day = _read_cost("--max-cost-day", max_cost_day)
-    each = _read_cost("--max-cost", max_cost)
-    _open_keys().add(replace(key, max_cost_day=day, max_cost=each, pool=pool))
+    request = _read_cost("--max-cost", max_cost)
+    _open_keys().add(replace(key, max_cost_day=day, max_cost=request, pool=pool))
     # The key alone on stdout: KEY=$(conductor serve keys add NAME)
     print_line(text)
     print_notice(
         f"added the key {name}; it is shown only now, and sent as: Authorization: Bearer KEY, "
-        "or "
-        "x-api-key: KEY"
+        "or x-api-key: KEY"
     )
 
 
@@ -94,7 +99,7 @@ def list_client_keys_command(json: opt.Json = False) -> None:
     """List the keys with their limits. No key is shown."""
     keys = _open_keys().all()
     if json:
-        print_json([key.data() for key in keys])
+        print_json_rows(keys)
     elif keys:
         now = datetime.now(UTC)
         rows = []
@@ -118,8 +123,7 @@ def list_client_keys_command(json: opt.Json = False) -> None:
     else:
         print_notice(
             "no keys: the server answers programs of this machine; add one with: conductor "
-            "serve "
-            "keys add NAME"
+            "serve keys add NAME"
         )
 
 
@@ -162,7 +166,7 @@ def _tell_lost_calls(settings: Settings) -> None:
             print_notice(lost)
 
 
-@opt.with_run_options(omit=NOT_FOR_A_SERVER)
+@opt.with_options(omit=NOT_FOR_A_SERVER)
 def mcp_command(context: typer.Context, options: opt.RunOptions) -> None:
     """Serve ask, plan, run and trace as tools to an MCP client, over standard input and output.
 
@@ -179,7 +183,7 @@ def mcp_command(context: typer.Context, options: opt.RunOptions) -> None:
     raise typer.Exit(serve_stdio(server, __version__))
 
 
-@opt.with_run_options(omit=("format", "progress"))
+@opt.with_options(omit=("format", "progress"))
 def acp_command(context: typer.Context, options: opt.RunOptions) -> None:
     """Be the agent of an editor, by the Agent Client Protocol over standard input and output.
 
@@ -201,28 +205,24 @@ app = typer.Typer(invoke_without_command=True)
 app.add_typer(keys_app, name="keys")
 
 
-@app.callback()
-@opt.with_run_options(omit=NOT_FOR_A_SERVER)
-def serve_command(
-    context: typer.Context,
-    options: opt.RunOptions,
-    host: Annotated[
-        str, opt.option("--host", "The address to listen at.", "ADDRESS")
-    ] = "127.0.0.1",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenOptions:
+    """The options of `conductor serve` that say where it listens, and with how many processes."""
+
+    host: Annotated[str, opt.option("--host", "The address to listen at.", "ADDRESS")] = "127.0.0.1"
     port: Annotated[
         int | None,
         opt.option(
             "--port",
             (
                 "The port to listen at; 0 for a free one. Without it 8080, or a free one if that "
-                "is "
-                "taken."
+                "is taken."
             ),
             "N",
             min=0,
             max=65535,
         ),
-    ] = None,
+    ] = None
     processes: Annotated[
         int,
         opt.option(
@@ -232,9 +232,13 @@ def serve_command(
             min=1,
             max=MAX_PROCESSES,
         ),
-    ] = 1,
-    open_: Annotated[bool, opt.option("--open", "Show the page in the browser.")] = False,
-) -> None:
+    ] = 1
+    open_: Annotated[bool, opt.option("--open", "Show the page in the browser.")] = False
+
+
+@app.callback()
+@opt.with_options(omit=NOT_FOR_A_SERVER)
+def serve_command(context: typer.Context, options: opt.RunOptions, listen: ListenOptions) -> None:
     """Serve the workers as one model to other programs: the APIs of OpenAI and Anthropic over HTTP.
 
     The models are conductor, conductor-mini, conductor-ultra and each named pool. The options hold
@@ -245,19 +249,19 @@ def serve_command(
         return
     server = _server_options(context, options)
     settings = server.settings()
-    check_processes(processes, server)
-    if processes == 1:
+    check_processes(listen.processes, server)
+    if listen.processes == 1:
         _tell_lost_calls(settings)
-    access = access_rules(settings, host)
-    sockets = listen_for_processes(host, port, processes)
+    access = access_rules(settings, listen.host)
+    sockets = listen_for_processes(listen.host, listen.port, listen.processes)
     url = _url_of(sockets[0])
     print_line(f"conductor serves at {url}")
     if not context.obj.quiet:
         _print_addresses(url, key="KEY" if access.keys() else "none")
     sys.stdout.flush()  # a program that started this one waits for the address
-    if open_ and not open_browser(f"{url}/"):
+    if listen.open_ and not open_browser(f"{url}/"):
         print_notice(f"no browser was found: open {url}/ yourself")
-    if processes == 1:
+    if listen.processes == 1:
         raise typer.Exit(HttpServer(lambda: make_registry(server), access, sockets[0]).run())
 
     def serve(opened: socket.socket, siblings: Siblings, parent: int) -> int:
@@ -289,7 +293,7 @@ def _print_addresses(url: str, *, key: str) -> None:
     print_line(f"  curl {url}/v1/models lists the models; Ctrl-C ends the server")
 
 
-@opt.with_run_options(omit=NOT_FOR_A_SERVER)
+@opt.with_options(omit=NOT_FOR_A_SERVER)
 def launch_command(
     context: typer.Context,
     options: opt.RunOptions,

@@ -27,6 +27,7 @@ from conductor_cli.cli.entry import run_command_line
 from conductor_cli.cli.output import print_error, print_json, print_line, print_notice, print_text
 from conductor_cli.core.errors import ConductorError, ModelError, UsageError
 from conductor_cli.core.formatting import format_count
+from conductor_cli.core.mappings import names_of
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.addresses import with_api_path
 from conductor_cli.models.discovery import key_state_of, worker_name
@@ -210,7 +211,7 @@ class Interview:
         """
         url = with_api_path(url)
         try:
-            names = [model.name for model in list_offered_models(self.settings, url)]
+            names = names_of(list_offered_models(self.settings, url))
         except ConductorError as error:
             print_error(error)
             if not _wants_key(error) or not confirm("Does it need a key?", default=True):

@@ -35,6 +35,7 @@ from conductor_cli.core.continuation import check_step_exists
 from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
 from conductor_cli.core.formatting import format_cost, format_count, without_file_hash
 from conductor_cli.core.learning import Verdict, describe_rating
+from conductor_cli.core.mappings import names_of
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.question import PastTurn
 from conductor_cli.core.terminal_text import one_line
@@ -116,7 +117,7 @@ def find_command(line: str) -> tuple[SlashCommand, str] | None:
     path = pasted_file(line)
     if path is not None:
         return COMMANDS["attach"], path
-    name, _, rest = line.removeprefix("/").partition(" ")
+    name, _, argument = line.removeprefix("/").partition(" ")
     # A bare slash is looked up as a command too, so that its error lists what there is.
     if not line.startswith("/") or not (name.isalpha() or not name):
         return None
@@ -125,7 +126,7 @@ def find_command(line: str) -> tuple[SlashCommand, str] | None:
         name = RENAMED[name]
     if name not in COMMANDS:
         raise UsageError(f"unknown command /{name}", hint=_hint_for(name))
-    return COMMANDS[name], rest.strip()
+    return COMMANDS[name], argument.strip()
 
 
 def _hint_for(name: str) -> str:
@@ -138,18 +139,18 @@ def _hint_for(name: str) -> str:
     return "/help lists the commands; to ask it as a question, put a space first"
 
 
-async def _mode(chat: ChatSession, rest: str) -> None:
-    if rest:
+async def _mode(chat: ChatSession, argument: str) -> None:
+    if argument:
         _check_planned(chat, "mode")
-        if rest not in MODES:
-            raise UsageError(f"unknown mode {rest!r:.40}", hint=f"known: {', '.join(MODES)}")
-        await chat.change({"conductor.mode": rest})
+        if argument not in MODES:
+            raise UsageError(f"unknown mode {argument!r:.40}", hint=f"known: {', '.join(MODES)}")
+        await chat.change({"conductor.mode": argument})
     mode = chat.session.settings["conductor.mode"]
     out.print_notice(f"{mode}: {MODES[mode]}")
 
 
-async def _workers(chat: ChatSession, rest: str) -> None:
-    names = tuple(rest.replace(",", " ").split())
+async def _workers(chat: ChatSession, argument: str) -> None:
+    names = tuple(argument.replace(",", " ").split())
     if names:
         _check_planned(chat, "workers")
     if names == (ALL_WORKERS,):
@@ -167,11 +168,11 @@ async def _workers(chat: ChatSession, rest: str) -> None:
         out.print_notice(describe_left_out(name, failure))
 
 
-async def _model(chat: ChatSession, rest: str) -> None:
-    if rest == "-":
+async def _model(chat: ChatSession, argument: str) -> None:
+    if argument == "-":
         await chat.use_model(None)
-    elif rest:
-        await chat.use_model(rest)
+    elif argument:
+        await chat.use_model(argument)
     if chat.model is None:
         out.print_notice("questions are planned; /model NAME has one worker answer in one call")
         return
@@ -187,11 +188,11 @@ def _check_planned(chat: ChatSession, command: str) -> None:
         raise UsageError(message, hint="/model - has questions planned again")
 
 
-async def _plan(chat: ChatSession, rest: str) -> None:
+async def _plan(chat: ChatSession, argument: str) -> None:
     _check_planned(chat, "plan")
-    if not rest:
+    if not argument:
         raise UsageError("/plan needs a question", hint="/trace shows the plan of the last run")
-    result = await chat.ask(rest, plan_only=True)
+    result = await chat.ask(argument, plan_only=True)
     if result.exit_code == 0 and isinstance(result.run.trace.plan, Plan):
         around = chat.session.output_context
         printer = Printer(Stdout(around.stdout), around)
@@ -199,24 +200,24 @@ async def _plan(chat: ChatSession, rest: str) -> None:
         out.print_notice("/redo runs this plan; another question gets a new plan")
 
 
-async def _redo(chat: ChatSession, rest: str) -> None:
-    number, _, worker = rest.partition(" ")
+async def _redo(chat: ChatSession, argument: str) -> None:
+    number, _, worker = argument.partition(" ")
     if not number:
         await chat.finish()
     elif (step := parse_whole_number(number)) is not None:
         await chat.redo(step, worker.strip() or None)
     else:
         hint = "for example: /redo 2, or on another worker: /redo 2 NAME"
-        raise UsageError(f"{rest!r:.40} is not a step", hint=hint)
+        raise UsageError(f"{argument!r:.40} is not a step", hint=hint)
 
 
-async def _trace(chat: ChatSession, rest: str) -> None:
-    is_step = rest.isdecimal() and len(rest) == 1
-    run = chat.last if is_step or not rest else _stored_run(chat, rest)
+async def _trace(chat: ChatSession, argument: str) -> None:
+    is_step = argument.isdecimal() and len(argument) == 1
+    run = chat.last if is_step or not argument else _stored_run(chat, argument)
     screen = page_screen(terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
     if is_step:
-        check_step_exists(run, int(rest))
-        lines = step_lines(run, int(rest), screen=screen)
+        check_step_exists(run, int(argument))
+        lines = step_lines(run, int(argument), screen=screen)
     else:
         lines = trace_lines(run, screen=screen)
     out.print_page(lines, chat.session.output_context)
@@ -228,11 +229,11 @@ def _stored_run(chat: ChatSession, text: str) -> Trace:
 
 
 def _rating(verdict: Verdict) -> Callable[[ChatSession, str], Awaitable[None]]:
-    async def rate(chat: ChatSession, rest: str) -> None:
-        step = parse_whole_number(rest or "0")
+    async def rate(chat: ChatSession, argument: str) -> None:
+        step = parse_whole_number(argument or "0")
         if step is None:
             hint = f"for example: /{verdict}, or of one step: /{verdict} 2"
-            raise UsageError(f"{rest!r:.40} is not a step", hint=hint)
+            raise UsageError(f"{argument!r:.40} is not a step", hint=hint)
         out.print_notice(describe_rating(await chat.rate(verdict, step)))
 
     return rate
@@ -257,9 +258,9 @@ async def _cost(chat: ChatSession, _: str) -> None:
     out.print_notice("for other days and runs: conductor cost")
 
 
-async def _limits(chat: ChatSession, rest: str) -> None:
-    if rest:
-        await _set_limit(chat, rest)
+async def _limits(chat: ChatSession, argument: str) -> None:
+    if argument:
+        await _set_limit(chat, argument)
     settings = chat.session.settings
     rows = []
     for limit in LIMITS:
@@ -269,15 +270,15 @@ async def _limits(chat: ChatSession, rest: str) -> None:
     out.print_table((Column("LIMIT"), Column("VALUE"), Column("FROM", drop=1), ""), rows)
 
 
-async def _set_limit(chat: ChatSession, rest: str) -> None:
+async def _set_limit(chat: ChatSession, argument: str) -> None:
     """Set a limit by its name and value; `-` resets it."""
-    key, _, value = rest.partition(" ")
+    key, _, value = argument.partition(" ")
     name = f"limits.{key}"
-    names = [limit.name for limit in LIMITS]
+    names = names_of(LIMITS)
     if name not in names or not value:
         known = ", ".join(names).replace("limits.", "")
         hint = f"for example: /limits calls 5; - resets it; known: {known}"
-        raise UsageError(f"/limits takes a limit and its value, not {rest!r:.40}", hint=hint)
+        raise UsageError(f"/limits takes a limit and its value, not {argument!r:.40}", hint=hint)
     if value == "-":
         await chat.change({name: None})
         return
@@ -288,9 +289,9 @@ async def _set_limit(chat: ChatSession, rest: str) -> None:
     await chat.change(check_flags({name: amount}, "/limits"))
 
 
-async def _tools(chat: ChatSession, rest: str) -> None:
-    if rest:
-        names = ",".join(rest.replace(",", " ").split())
+async def _tools(chat: ChatSession, argument: str) -> None:
+    if argument:
+        names = ",".join(argument.replace(",", " ").split())
         await chat.change(check_flags({TOOLS_SETTING: names}, "/tools"))
     pool = (await chat.open()).team.pool
     rows = []
@@ -303,48 +304,48 @@ async def _tools(chat: ChatSession, rest: str) -> None:
         out.print_notice("there are no tools; to add some: conductor tools add NAME")
 
 
-async def _planner(chat: ChatSession, rest: str) -> None:
+async def _planner(chat: ChatSession, argument: str) -> None:
     if chat.rehearsal:
         raise UsageError(
             "the demo models plan by themselves", hint="without --demo any model can plan"
         )
     _check_planned(chat, "planner")
-    if rest == "-":
+    if argument == "-":
         await chat.change({"planner.model": None})
-    elif rest:
-        await chat.change(check_flags({"planner.model": rest}))
+    elif argument:
+        await chat.change(check_flags({"planner.model": argument}))
     orchestra = await chat.open()
     out.print_notice(f"{without_file_hash(orchestra.team.name)} plans")
 
 
-async def _system(chat: ChatSession, rest: str) -> None:
-    if rest:
-        chat.system = "" if rest == "-" else rest
+async def _system(chat: ChatSession, argument: str) -> None:
+    if argument:
+        chat.system = "" if argument == "-" else argument
     if chat.system:
         out.print_notice(f"every worker is told: {chat.system}")
     else:
         out.print_notice("there is no system text")
 
 
-async def _attach(chat: ChatSession, rest: str) -> None:
-    if rest:
+async def _attach(chat: ChatSession, argument: str) -> None:
+    if argument:
         # On this thread, so that a signal ends it.
-        chat.files.extend(chat.session.attacher.attach_all(pasted_file(rest) or rest))
+        chat.files.extend(chat.session.attacher.attach_all(pasted_file(argument) or argument))
     for file in chat.files:
         out.print_notice(f"{describe_file(file)} goes with each question until /detach")
     if not chat.files:
         out.print_notice("no file is attached")
 
 
-async def _detach(chat: ChatSession, rest: str) -> None:
+async def _detach(chat: ChatSession, argument: str) -> None:
     kept = []
     for file in chat.files:
-        if rest and file.name != rest:
+        if argument and file.name != argument:
             kept.append(file)
     if len(kept) == len(chat.files):
         message = "no file is attached"
-        if rest:
-            message = f"no file {rest:.60} is attached"
+        if argument:
+            message = f"no file {argument:.60} is attached"
         raise UsageError(message, hint="/attach lists those that are")
     chat.files[:] = kept
     if kept:
@@ -362,15 +363,15 @@ async def _new(chat: ChatSession, _: str) -> None:
         out.print_notice("a new conversation")
 
 
-async def _name(chat: ChatSession, rest: str) -> None:
+async def _name(chat: ChatSession, argument: str) -> None:
     turns = len(chat.turns)
-    if rest:
-        chat.use_name(rest)
+    if argument:
+        chat.use_name(argument)
         if len(chat.turns) > turns:  # with the policy of the run that it ended with
             await chat.change({})
-            out.print_notice(f"going on with {rest}: {describe_conversation(chat.turns)}")
+            out.print_notice(f"going on with {argument}: {describe_conversation(chat.turns)}")
         else:
-            out.print_notice(f"this conversation is called {rest}")
+            out.print_notice(f"this conversation is called {argument}")
         return
     out.print_notice(
         f"this conversation is called {chat.name}" if chat.name else "this conversation has no name"
@@ -389,14 +390,14 @@ async def _copy(chat: ChatSession, _: str) -> None:
     out.print_notice(out.copy_to_clipboard(chat.turns[-1].answer))
 
 
-async def _save(chat: ChatSession, rest: str) -> None:
+async def _save(chat: ChatSession, argument: str) -> None:
     if not chat.turns:
         raise UsageError("there is nothing to save yet", hint="type a question")
     first = chat.turns[0]
     last = chat.turns[-1]
     turns = [PastTurn(question=turn.question.text, answer=turn.answer) for turn in chat.turns]
     text = export_conversation((*first.question.history, *turns), last.run)
-    path = Path(rest or f"chat-{first.run}.md").expanduser()  # noqa: ASYNC240 - a moment
+    path = Path(argument or f"chat-{first.run}.md").expanduser()  # noqa: ASYNC240 - a moment
     try:
         with path.open("x", encoding="utf-8") as file:  # nothing is overwritten
             file.write(text)
@@ -432,19 +433,18 @@ def _offer_pool(chat: ChatSession) -> Offer:
 
 
 def _offer_tools(chat: ChatSession) -> Offer:
-    return [
-        *((row.name, row.where) for row in list_tool_servers(chat.session.settings)),
-        ("none", ""),
-        ("auto", ""),
-    ]
+    servers = [(row.name, row.where) for row in list_tool_servers(chat.session.settings)]
+    return [*servers, ("none", ""), ("auto", "")]
 
 
 def _offer_planners(chat: ChatSession) -> Offer:
     settings = chat.session.settings
-    stored = [
-        (manifest.name, "on this machine") for manifest in open_model_store(settings).manifests()
-    ]
-    return [*stored, *((item.worker.name, item.worker.about) for item in settings.workers)]
+    offers = []
+    for manifest in open_model_store(settings).manifests():
+        offers.append((manifest.name, "on this machine"))
+    for item in settings.workers:
+        offers.append((item.worker.name, item.worker.about))
+    return offers
 
 
 def _offer_steps(chat: ChatSession) -> Offer:
@@ -604,14 +604,14 @@ class SlashCompleter(Completer):
         line = document.text_before_cursor
         if not document.text.startswith("/") or "\n" in document.text:
             return
-        name, space, rest = line.removeprefix("/").partition(" ")
+        name, space, argument = line.removeprefix("/").partition(" ")
         command = COMMANDS.get(name)
         if not space:
             yield from self._command_names(line)
         elif command is not None and command.takes_file:
-            yield from self._paths.get_completions(Document(rest), complete_event)
+            yield from self._paths.get_completions(Document(argument), complete_event)
         elif command is not None:
-            yield from self._arguments(command, rest)
+            yield from self._arguments(command, argument)
 
     def _command_names(self, typed: str) -> Iterable[Completion]:
         for command in COMMANDS.values():
@@ -626,13 +626,13 @@ class SlashCompleter(Completer):
                 display_meta=one_line(command.help),
             )
 
-    def _arguments(self, command: SlashCommand, rest: str) -> Iterable[Completion]:
-        """Yield the words that may follow a command; `rest` is typed already.
+    def _arguments(self, command: SlashCommand, argument: str) -> Iterable[Completion]:
+        """Yield the words that may follow a command; `argument` is typed already.
 
         `/workers` takes any number of names with commas between them; each can be named once, and
         `all` only alone.
         """
-        before, _, last = rest.rpartition(",")
+        before, _, last = argument.rpartition(",")
         named = set[str]()
         if before:
             named = {*map(str.strip, before.split(",")), ALL_WORKERS}
@@ -719,8 +719,8 @@ async def _handle(chat: ChatSession, prompt: ChatPrompt, message: str) -> None:
         command_line = find_command(message)
         with typing:
             if command_line is not None:
-                command, rest = command_line
-                await command.act(chat, rest)
+                command, argument = command_line
+                await command.act(chat, argument)
             elif await _wait_for_model(chat):
                 await chat.ask(text)
     except ConductorError as error:

@@ -22,6 +22,7 @@ from conductor_cli.cli.session import Session, read_text_file
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.formatting import format_count
+from conductor_cli.core.mappings import names_of
 from conductor_cli.core.plan import REVIEW, SELF, from_written_name
 from conductor_cli.core.pool import Worker
 from conductor_cli.state.opening import open_state
@@ -145,7 +146,7 @@ def open_template(
     _lower_limits(session, file, limits)
     stand_ins = templates.stand_ins(template, values, workers)
     filled = templates.fill_template(template, name, {**stand_ins, **values}, words)
-    names = [worker.name for worker in workers]
+    names = names_of(workers)
     filled = _with_reviews(filled, names)
     known = [*names, SELF]
     for step, given in zip(filled.steps, template.steps, strict=True):
@@ -205,7 +206,7 @@ def _usable_workers(settings: Settings, only: Sequence[str]) -> Sequence[Worker]
 
 def _with_reviews(template: templates.Template, workers: Collection[str]) -> templates.Template:
     """Return a template whose steps on `review` are done by the planner."""
-    steps = tuple(
-        replace(step, worker=from_written_name(step.worker, workers)) for step in template.steps
-    )
-    return replace(template, steps=steps)
+    steps = []
+    for step in template.steps:
+        steps.append(replace(step, worker=from_written_name(step.worker, workers)))
+    return replace(template, steps=tuple(steps))

@@ -20,11 +20,18 @@ from conductor_cli.cli import options as opt
 from conductor_cli.cli.browser import open_browser, visited_address
 from conductor_cli.cli.confirmation import can_ask
 from conductor_cli.cli.keys import read_secret
-from conductor_cli.cli.output import print_json, print_notice, print_table, print_text
+from conductor_cli.cli.output import (
+    print_json,
+    print_json_rows,
+    print_notice,
+    print_table,
+    print_text,
+)
 from conductor_cli.cli.session import read_text_file
 from conductor_cli.config.settings import app_paths
 from conductor_cli.core.errors import KeyMissing, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration
+from conductor_cli.core.mappings import names_of
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import tool_selector
 from conductor_cli.state.key_store import KeyStore
@@ -40,7 +47,7 @@ def list_tools_command(context: typer.Context, json: opt.Json = False) -> None:
     """List the servers of tools in the settings; none is started."""
     rows = tools.list_tool_servers(opt.stored_settings(context))
     if json:
-        print_json([row.data() for row in rows])
+        print_json_rows(rows)
         return
     if not rows:
         print_notice(
@@ -147,7 +154,7 @@ def import_tools_command(
     Those that exist under the same name stay.
     """
     settings = opt.stored_settings(context)
-    configured = {row.name for row in tools.list_tool_servers(settings)}
+    configured = set(names_of(tools.list_tool_servers(settings)))
     entries = read_mcp_file(read_text_file(file), file)
     if not entries:
         print_notice(f"{file} names no servers")

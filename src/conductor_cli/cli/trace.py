@@ -130,7 +130,8 @@ def show_run_command(
     if json:
         page = run_json(trace, store.location(run_id), live=live, prompts=prompts)
         if step is not None:
-            page = next(item for item in page["steps"] if item["number"] == step)
+            pages = {item["number"]: item for item in page["steps"]}
+            page = pages[step]
         out.print_json(page)
         return
     screen = page_screen(terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
@@ -279,7 +280,7 @@ def verify_runs_command(
     results = [traces.verify_trace(store, name, repair=repair) for name in runs]
     damaged = [result for result in results if not result.whole]
     if json:
-        out.print_json([result.data() for result in results])
+        out.print_json_rows(results)
     else:
         for result in results:
             if not all_ or not result.whole or result.aside:
@@ -307,7 +308,7 @@ def _print_verified(result: traces.VerifiedTrace) -> None:
 
 
 @app.command("rerun")
-@opt.with_run_options(omit=("mode", "workers", "pool", "max_steps", "recursion", "rehearsal"))
+@opt.with_options(omit=("mode", "workers", "pool", "max_steps", "recursion", "rehearsal"))
 def rerun_command(
     context: typer.Context,
     options: opt.RunOptions,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from conductor_cli.app.check_results import CheckResult
+from conductor_cli.app.check_results import CheckResult, first_code
 from conductor_cli.app.training import Training, TrainingRequest
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.confirmation import confirm_cost
@@ -34,24 +34,26 @@ TUNED: Final[dict[str, tuple[Any, str]]] = {
 """What `--set` changes in the recipe: the least value, of the type that it takes, and its text."""
 
 
-def train_command(
-    context: typer.Context,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainOptions:
+    """The options of `conductor train`."""
+
     cases: Annotated[
         str | None,
         opt.option("--cases", "The cases to train on, as for eval.", "basics|SUITE|CASES.jsonl"),
-    ] = None,
+    ] = None
     case_file: Annotated[
         str | None,
         opt.option(
             "--from", "The file of the published suite that --cases names, as for eval.", "FILE"
         ),
-    ] = None,
+    ] = None
     validation: Annotated[
         str | None,
         opt.option(
             "--validation", "Cases to choose the best checkpoint by; else a fifth.", "CASES.jsonl"
         ),
-    ] = None,
+    ] = None
     base: Annotated[
         str | None,
         opt.option(
@@ -59,94 +61,110 @@ def train_command(
             "The base model, a GGUF file or in Hugging Face format; never downloaded.",
             "FILE|DIR|ID",
         ),
-    ] = None,
-    workers: opt.WorkersOption = None,
+    ] = None
+    workers: opt.WorkersOption = None
     profile: Annotated[
         Literal["prompted", "brief", "published"] | None,
         opt.option(
             "--profile", "The prompt format: with examples, without, or workers by number only."
         ),
-    ] = None,
+    ] = None
     lora: Annotated[
         bool, opt.option("--lora", "Train a low-rank adapter instead of all weights.")
-    ] = False,
+    ] = False
     steps: Annotated[
-        int | None, opt.option("--steps", "Number of training steps.", "N", min=1)
-    ] = None,
+        int | None,
+        opt.option("--steps", "Number of training steps.", "N", min=1),
+    ] = None
     prompts: Annotated[
-        int | None, opt.option("--prompts", "Cases in each step.", "N", min=1)
-    ] = None,
+        int | None,
+        opt.option("--prompts", "Cases in each step.", "N", min=1),
+    ] = None
     seed: Annotated[
         int | None, opt.option("--seed", "Random seed for cases, pools and plans.", "N", min=0)
-    ] = None,
+    ] = None
     out: Annotated[
         Path | None,
         opt.option("--out", "Directory of the training; run again to resume there.", "DIR"),
-    ] = None,
+    ] = None
     max_cost: Annotated[
         str | None,
         opt.option("--max-cost", "Stop when the workers have cost this much in total.", "USD"),
-    ] = None,
+    ] = None
     minutes: Annotated[
         float | None,
         opt.option("--minutes", "Stop after this time; exit code 3 if not done.", "M", min=0.0),
-    ] = None,
-    tuned: Annotated[
+    ] = None
+    recipe: Annotated[
         list[str] | None,
         opt.option(
             "--set", f"Change the recipe: {', '.join(TUNED)}; may be repeated.", "KEY=VALUE"
         ),
-    ] = None,
+    ] = None
     export: Annotated[
         bool, opt.option("--export", "With --lora: write the adapter as a GGUF file at the end.")
-    ] = False,
+    ] = False
     dry_run: Annotated[
         bool, opt.option("--dry-run", "Check model, workers, cases, memory and cost; do not train.")
-    ] = False,
-    yes: opt.YesToCost = False,
-    json: opt.Json = False,
-) -> None:
+    ] = False
+    yes: opt.YesToCost = False
+    json: opt.Json = False
+
+
+@opt.with_options()
+def train_command(context: typer.Context, options: TrainOptions) -> None:
     """Train a planner by reinforcement learning.
 
     Sample plans, run them on your workers, and reward good answers.
     """
-    if json and not dry_run:
+    if options.json and not options.dry_run:
         raise UsageError(
             "--json needs --dry-run", hint="a training writes its metrics to DIR/curve.jsonl"
         )
-    if export and not lora:
+    if options.export and not options.lora:
         hint = "convert a fully trained checkpoint with llama.cpp's convert_hf_to_gguf.py"
         raise UsageError("--export needs --lora", hint=hint)
     settings = opt.stored_settings(context)
-    options = {
-        "base": base,
-        "profile": profile,
-        "steps": steps,
-        "prompts": prompts,
-        "seed": seed,
-    }
-    changes = {name: value for name, value in options.items() if value is not None}
-    changes["max_plan_steps"] = settings.limits.steps or MAX_STEPS
-    changes |= _tuned(tuned)
-    request = TrainingRequest(
-        recipe=_changed_recipe(changes, lora=lora),
-        cases=cases or "",
-        case_file=case_file,
-        directory=(out or Path("build/conductor")).expanduser(),
-        validation=validation or "",
-        workers=opt.parse_names(workers),
-        max_cost=opt.parse_cost(max_cost),
-        minutes=minutes,
-        export=export,
-    )
+    request = _training_request(options, settings.limits.steps or MAX_STEPS)
     with Training(request, settings) as training:
         checks = training.check()
-        if dry_run:
-            raise typer.Exit(_print_checks(checks, json=json))
+        if options.dry_run:
+            raise typer.Exit(_print_checks(checks, json=options.json))
         if training.error is not None:
             raise training.error
         with training.lock():
-            _train(training, yes=yes, quiet=context.obj.quiet)
+            _train(training, yes=options.yes, quiet=context.obj.quiet)
+
+
+def _training_request(options: TrainOptions, max_plan_steps: int) -> TrainingRequest:
+    """Return what is trained, and on what. Raises `UsageError`."""
+    return TrainingRequest(
+        recipe=_changed_recipe(_recipe_changes(options, max_plan_steps), lora=options.lora),
+        cases=options.cases or "",
+        case_file=options.case_file,
+        directory=(options.out or Path("build/conductor")).expanduser(),
+        validation=options.validation or "",
+        workers=opt.parse_names(options.workers),
+        max_cost=opt.parse_cost(options.max_cost),
+        minutes=options.minutes,
+        export=options.export,
+    )
+
+
+def _recipe_changes(options: TrainOptions, max_plan_steps: int) -> dict[str, Any]:
+    """Return the values of the recipe that the options change, by name. Raises `UsageError`."""
+    given = {
+        "base": options.base,
+        "profile": options.profile,
+        "steps": options.steps,
+        "prompts": options.prompts,
+        "seed": options.seed,
+    }
+    changes: dict[str, Any] = {"max_plan_steps": max_plan_steps}
+    for name, value in given.items():
+        if value is not None:
+            changes[name] = value
+    return changes | _read_recipe_assignments(options.recipe)
 
 
 def _changed_recipe(changes: Mapping[str, Any], *, lora: bool) -> Recipe:
@@ -165,14 +183,14 @@ def _changed_recipe(changes: Mapping[str, Any], *, lora: bool) -> Recipe:
 
 def _print_checks(checks: Sequence[CheckResult], *, json: bool) -> int:
     """Print what a dry run has found, and return the exit code: that of the first fault."""
-    codes = [check.code for check in checks if check.code]
+    code = first_code(checks)
     if json:
         results = [check.to_json() for check in checks]
-        print_json({"ok": not codes, "checks": results})
+        print_json({"ok": code == 0, "checks": results})
     else:
         for check in checks:
             print_check(check)
-    return codes[0] if codes else 0
+    return code
 
 
 def _train(training: Training, *, yes: bool, quiet: bool) -> None:
@@ -205,7 +223,7 @@ def _train(training: Training, *, yes: bool, quiet: bool) -> None:
             print_line(f"                 conductor config set planner.profile {profile}")
 
 
-def _tuned(texts: Sequence[str] | None) -> dict[str, Any]:
+def _read_recipe_assignments(texts: Sequence[str] | None) -> dict[str, Any]:
     """Return what `--set` changes in the recipe. Raises `UsageError`."""
     changes = opt.parse_assignments(texts)
     for name, value in changes.items():

@@ -6,7 +6,7 @@ A few questions, the best worker alone against a plan, and one sentence of advic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Final
 
@@ -21,6 +21,7 @@ from conductor_cli.cli.output import print_line, print_notice, print_table, prin
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.formatting import format_cost, format_count
+from conductor_cli.core.mappings import by_name
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.evals.cases import EVERYDAY
@@ -49,15 +50,17 @@ MAX_ALONE: Final = 5  # Workers that are each asked alone; of more, only the bes
 MAX_COST: Final = "0.50"
 
 
-def try_command(
-    context: typer.Context,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TryOptions:
+    """The options of `conductor try`."""
+
     cases: Annotated[
         str | None, opt.argument("CASES.jsonl", "Your own cases; else questions that ship.")
-    ] = None,
-    count: Annotated[int, opt.option("--n", "Number of cases.", "N", min=2)] = 12,
-    workers: opt.WorkersOption = None,
-    pool: opt.PoolOption = None,
-    conductor: opt.ConductorOption = None,
+    ] = None
+    count: Annotated[int, opt.option("--n", "Number of cases.", "N", min=2)] = 12
+    workers: opt.WorkersOption = None
+    pool: opt.PoolOption = None
+    conductor: opt.ConductorOption = None
     max_cost: Annotated[
         str | None,
         opt.option(
@@ -65,53 +68,66 @@ def try_command(
             f"Maximum cost of all runs. Default: {MAX_COST}, if prices are known.",
             "USD",
         ),
-    ] = None,
+    ] = None
     rehearsal: Annotated[
         bool, opt.option("--demo", "Simulate it with the demo models, on their own questions.")
-    ] = False,
-    yes: opt.YesToCost = False,
-    progress: opt.ProgressOption = None,
-) -> None:
+    ] = False
+    yes: opt.YesToCost = False
+    progress: opt.ProgressOption = None
+
+
+@opt.with_options()
+def try_command(context: typer.Context, options: TryOptions) -> None:
     """Find out on a few questions whether a plan pays.
 
     Your best worker alone, one chosen worker, and a plan.
     """
-    flags = {"planner.model": conductor, "conductor.pool": pool, "output.progress": progress}
+    flags = {
+        "planner.model": options.conductor,
+        "conductor.pool": options.pool,
+        "output.progress": options.progress,
+    }
     settings = opt.stored_settings(context, flags)
-    if rehearsal:
-        source = REHEARSAL
-        limit = None
-    else:
-        source = cases or EVERYDAY
-        limit = opt.parse_cost(max_cost or MAX_COST)
-    name, all_cases = load_cases(source, file=None, count=None, seed=0)
-    names = opt.parse_names(workers)
-    settings = replace(settings, rehearsal=rehearsal)
-    request = EvaluationRequest(
-        source=name,
-        cases=sample_cases(all_cases, min(count, len(all_cases)), 0),
-        workers=names,
-        systems=f"{_asked_alone(names, settings)},{ROUTE},{PLANNED}",
-        max_cost=limit,
-    )
-    run = partial(run_evaluation, settings=settings, yes=yes, quiet=context.obj.quiet)
+    settings = replace(settings, rehearsal=options.rehearsal)
+    request = _evaluation_request(options, settings)
+    run = partial(run_evaluation, settings=settings, yes=options.yes, quiet=context.obj.quiet)
     try:
         stored, code = run(request)
     except PolicyError as error:
         # A price is not known, or a policy forbids it, which is then said again
-        if max_cost is not None:
+        if options.max_cost is not None:
             raise
         print_notice(error.message)
         stored, code = run(replace(request, max_cost=None))
     if stored is None:
         raise typer.Exit(code)
-    if rehearsal:
+    if options.rehearsal:
         print_text(
             "A simulation: tiny demo models on made-up questions. It says nothing about your "
             "workers."
         )
-    _print_summary(summarize(stored.outcomes(), stored.spec.systems), len(request.cases), name)
+    summary = summarize(stored.outcomes(), stored.spec.systems)
+    _print_summary(summary, len(request.cases), request.source)
     raise typer.Exit(code)
+
+
+def _evaluation_request(options: TryOptions, settings: Settings) -> EvaluationRequest:
+    """Return what is tried, on a few of the cases. Raises `UsageError`."""
+    if options.rehearsal:
+        source = REHEARSAL
+        limit = None
+    else:
+        source = options.cases or EVERYDAY
+        limit = opt.parse_cost(options.max_cost or MAX_COST)
+    name, cases = load_cases(source, file=None, count=None, seed=0)
+    workers = opt.parse_names(options.workers)
+    return EvaluationRequest(
+        source=name,
+        cases=sample_cases(cases, min(options.count, len(cases)), 0),
+        workers=workers,
+        systems=f"{_asked_alone(workers, settings)},{ROUTE},{PLANNED}",
+        max_cost=limit,
+    )
 
 
 def _asked_alone(names: Sequence[str], settings: Settings) -> str:
@@ -143,7 +159,7 @@ def advise(summary: Summary) -> str:
     Planning, or routing, is advised only where its difference to the best single worker is proved,
     by the rule that `eval` and `tune` have, too: the exact p-value, corrected for the two ways.
     """
-    systems = {system.name: system for system in summary.systems}
+    systems = by_name(summary.systems)
     best = systems.get(summary.best_worker)
     plan = systems[PLANNED]
     route = systems[ROUTE]
@@ -171,7 +187,7 @@ def advise(summary: Summary) -> str:
     better = [way for way in ways if proved[way.name].is_better]
     if better:
         # Of two that are as good the cheaper one, which asks one worker.
-        way = max(better, key=lambda each: (each.accuracy.accuracy or 0, each is route))
+        way = max(better, key=lambda way: (way.accuracy.accuracy or 0, way is route))
         advice = "Route (--mode mini)" if way is route else "Plan (the default mode)"
         return f"{advice}: {_difference(way, rival, proved[way.name])}.{_failures(ways)}"
     if proved[PLANNED].is_worse:
@@ -223,5 +239,5 @@ def _say_refusal(way: SystemResult, best: SystemResult) -> str:
 
 def _failures(ways: Sequence[SystemResult]) -> str:
     """Return a sentence about steps that failed by the ways' own doing; empty without any."""
-    told = describe_faults(ways)
-    return f" {told}" if told else ""
+    faults = describe_faults(ways)
+    return f" {faults}" if faults else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,10 @@ from conductor_cli.cli.confirmation import confirm_cost
 from conductor_cli.cli.eval import run_evaluation
 from conductor_cli.cli.output import print_json, print_line, print_table, print_text
 from conductor_cli.cli.progress import show_progress
+from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_money
+from conductor_cli.core.profile import Guide
 from conductor_cli.core.serialization import dump
 from conductor_cli.evals.outcomes import CaseOutcome
 from conductor_cli.evals.report import system_table
@@ -31,15 +33,17 @@ from conductor_cli.system.disk import write_atomically
 from conductor_cli.system.event_loop import run_async
 
 
-def tune_command(
-    context: typer.Context,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneOptions:
+    """The options of `conductor tune`."""
+
     cases: Annotated[
         str,
         opt.argument("CASES.jsonl|SUITE|rehearsal", "Questions of your kind with their answers."),
-    ],
+    ]
     output: Annotated[
         Path, opt.option("--out -o", "Where the planner is written if it pays.", f"FILE{SUFFIX}")
-    ] = Path(f"tuned{SUFFIX}"),
+    ] = Path(f"tuned{SUFFIX}")
     encoder: Annotated[
         str,
         opt.option(
@@ -47,7 +51,7 @@ def tune_command(
             "Small local model that reads the questions. Default: the local planner.",
             "FILE.gguf|NAME",
         ),
-    ] = "",
+    ] = ""
     plans: Annotated[
         int,
         opt.option(
@@ -56,7 +60,7 @@ def tune_command(
             "N",
             min=0,
         ),
-    ] = 200,
+    ] = 200
     reflector: Annotated[
         str,
         opt.option(
@@ -64,60 +68,87 @@ def tune_command(
             "Worker that improves what the planner reads. Default: the model that plans.",
             "WORKER",
         ),
-    ] = "",
-    count: Annotated[int | None, opt.option("--n", "Number of cases.", "N", min=MIN_CASES)] = None,
-    seed: Annotated[int, opt.option("--seed", "Random seed of the two halves.", "N", min=0)] = 0,
-    workers: opt.WorkersOption = None,
-    pool: opt.PoolOption = None,
-    conductor: opt.ConductorOption = None,
-    parallel: opt.ParallelRuns = 8,
-    max_cost: opt.MaxCostOfAll = None,
-    json: opt.Json = False,
-    yes: opt.YesToCost = False,
-    progress: opt.ProgressOption = None,
-) -> None:
+    ] = ""
+    count: Annotated[int | None, opt.option("--n", "Number of cases.", "N", min=MIN_CASES)] = None
+    seed: Annotated[int, opt.option("--seed", "Random seed of the two halves.", "N", min=0)] = 0
+    workers: opt.WorkersOption = None
+    pool: opt.PoolOption = None
+    conductor: opt.ConductorOption = None
+    parallel: opt.ParallelRuns = 8
+    max_cost: opt.MaxCostOfAll = None
+    json: opt.Json = False
+    yes: opt.YesToCost = False
+    progress: opt.ProgressOption = None
+
+
+@opt.with_options()
+def tune_command(context: typer.Context, options: TuneOptions) -> None:
     """Learn from your cases which worker to ask, how to plan, and whether planning pays.
 
     Say so where it is proved.
     """
-    flags = {"planner.model": conductor, "conductor.pool": pool, "output.progress": progress}
+    flags = {
+        "planner.model": options.conductor,
+        "conductor.pool": options.pool,
+        "output.progress": options.progress,
+    }
     settings = opt.stored_settings(context, flags)
-    _check_output(output)
-    name, loaded = load_cases(cases, file=None, count=count, seed=seed)
-    if len(loaded) < MIN_CASES:
-        raise UsageError(
-            f"{len(loaded)} cases are too few to prove anything", hint=f"give at least {MIN_CASES}"
-        )
-    reader = find_encoder(settings, encoder)
-    # The planner takes part where there is one, and is left out without a word where there is none.
-    request = EvaluationRequest(
-        source=name,
-        cases=loaded,
-        seed=seed,
-        default=f"{ALONE},{PLAN}",
-        reuses=True,
-        parallel=parallel,
-        workers=opt.parse_names(workers),
-        max_cost=opt.parse_cost(max_cost),
-    )
-    settings = replace(settings, rehearsal=name == REHEARSAL)
-    stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet)
+    _check_output(options.output)
+    request = _evaluation_request(options)
+    encoder = find_encoder(settings, options.encoder)
+    settings = replace(settings, rehearsal=request.source == REHEARSAL)
+    quiet = context.obj.quiet
+    stored, code = run_evaluation(request, settings, yes=options.yes, quiet=quiet)
     if stored is None or code:
         raise typer.Exit(code)
-    guided = None
-    planned = [outcome for outcome in stored.outcomes() if outcome.system == PLAN]
-    may_improve = bool(plans and planned) and not settings.rehearsal
-    if may_improve and _is_agreed(request, planned, plans, yes=yes):
-        with show_progress(settings, quiet=context.obj.quiet, unit="plans") as display:
-            report = partial(display.update, "", total=plans)
-            # Ctrl-C ends it; what was run stays stored, and the same command continues.
-            guided = run_async(improve_plans(request, settings, plans, reflector, report))
-    tuned = learn_ways(stored.outcomes(), stored.cases(), reader, seed, guided)
+    guided = _improve_if_agreed(options, request, settings, stored.outcomes(), quiet=quiet)
+    tuned = learn_ways(stored.outcomes(), stored.cases(), encoder, options.seed, guided)
     planner: str | None = None
     if tuned.planner is not None:
-        write_atomically(output, write_planner(tuned.planner))
-        planner = str(output.absolute())
-    _print_tuned(tuned, planner, json=json)
+        write_atomically(options.output, write_planner(tuned.planner))
+        planner = str(options.output.absolute())
+    _print_tuned(tuned, planner, json=options.json)
+
+
+def _evaluation_request(options: TuneOptions) -> EvaluationRequest:
+    """Return what is evaluated to learn from it. Raises `UsageError` for too few cases."""
+    name, cases = load_cases(options.cases, file=None, count=options.count, seed=options.seed)
+    if len(cases) < MIN_CASES:
+        raise UsageError(
+            f"{len(cases)} cases are too few to prove anything", hint=f"give at least {MIN_CASES}"
+        )
+    # The planner takes part where there is one, and is left out without a word where there is none.
+    return EvaluationRequest(
+        source=name,
+        cases=cases,
+        seed=options.seed,
+        default=f"{ALONE},{PLAN}",
+        reuses=True,
+        parallel=options.parallel,
+        workers=opt.parse_names(options.workers),
+        max_cost=opt.parse_cost(options.max_cost),
+    )
+
+
+def _improve_if_agreed(
+    options: TuneOptions,
+    request: EvaluationRequest,
+    settings: Settings,
+    outcomes: Sequence[CaseOutcome],
+    *,
+    quiet: bool,
+) -> Guide | None:
+    """Return what the planner reads once it is improved; None where it stays as it is."""
+    planned = [outcome for outcome in outcomes if outcome.system == PLAN]
+    plans = options.plans
+    if not plans or not planned or settings.rehearsal:
+        return None
+    if not _is_agreed(request, planned, plans, yes=options.yes):
+        return None
+    with show_progress(settings, quiet=quiet, unit="plans") as display:
+        report = partial(display.update, "", total=plans)
+        # Ctrl-C ends it; what was run stays stored, and the same command continues.
+        return run_async(improve_plans(request, settings, plans, options.reflector, report))
 
 
 def _check_output(path: Path) -> None:

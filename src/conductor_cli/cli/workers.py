@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -21,6 +21,7 @@ from conductor_cli.cli.confirmation import can_ask, choose_names
 from conductor_cli.cli.output import (
     print_check,
     print_json,
+    print_json_rows,
     print_line,
     print_notice,
     print_table,
@@ -33,6 +34,7 @@ from conductor_cli.config.settings import Settings, app_paths
 from conductor_cli.config.tables import find_pool
 from conductor_cli.core.errors import UsageError, suggest
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_money
+from conductor_cli.core.mappings import names_of
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price
@@ -106,7 +108,7 @@ def list_workers_command(context: typer.Context, json: opt.Json = False) -> None
     settings = opt.stored_settings(context)
     rows = workers.worker_rows(settings)
     if json:
-        print_json([row.data() for row in rows])
+        print_json_rows(rows)
         return
     if not settings.workers and rows:
         print_notice("no workers are configured; found on this machine:")
@@ -256,43 +258,65 @@ def _describe_ratings(ratings: Mapping[str, Mapping[str, Any]]) -> str:
     return "; ".join(texts)
 
 
-@app.command("add")
-def add_worker_command(
-    context: typer.Context,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddOptions:
+    """The options of `conductor workers add`: a worker as a command line describes it."""
+
     name: Annotated[
         str | None,
         opt.argument("NAME", "The worker's name; without it each model gives a worker its name."),
-    ] = None,
+    ] = None
     words: Annotated[
         list[str] | None,
         opt.argument(
             "PROGRAM ARG",
             "After --: the program of kind command, or more arguments for codex and other agents.",
         ),
-    ] = None,
+    ] = None
     kind: Annotated[
         str | None,
         opt.option(
             "--kind -k",
             "What answers: openai, anthropic, gemini, ollama, llama, command and others.",
         ),
-    ] = None,
+    ] = None
     model: Annotated[
         list[str] | None,
         opt.option(
             "--model -m",
             "The provider's model name, or a GGUF file; without a NAME it may be repeated.",
         ),
-    ] = None,
+    ] = None
     base_url: Annotated[
         str | None, opt.option("--base-url", "Address to use instead of the provider's own.", "URL")
-    ] = None,
-    sandbox: Annotated[bool, opt.option("--sandbox", "Run a program under bubblewrap.")] = False,
+    ] = None
+    sandbox: Annotated[bool, opt.option("--sandbox", "Run a program under bubblewrap.")] = False
     tools: Annotated[
         opt.Names, opt.option("--tools", "Tools that it may call: conductor tools list.", "A,B")
-    ] = None,
-    more: opt.SetOptions = None,
-) -> None:
+    ] = None
+    settings: opt.SetOptions = None
+
+    def assigned(self) -> dict[str, Any]:
+        """Return the settings of the worker by name, but its name, models and program.
+
+        Raises `UsageError`, also where `--set` contradicts another option.
+        """
+        assigned = _read_assignments(self.settings)
+        options = {
+            "kind": self.kind,
+            "base_url": self.base_url,
+            "sandbox": self.sandbox or None,
+            "tools": opt.split_names(self.tools),
+        }
+        for key, value in options.items():
+            if value is not None:
+                opt.add_assignment(assigned, key, value, f"--{key.replace('_', '-')}")
+        return assigned
+
+
+@app.command("add")
+@opt.with_options()
+def add_worker_command(context: typer.Context, options: AddOptions) -> None:
     """Add a worker, or change one that was added; without NAME, one for each model of a server.
 
     Without NAME and --model, the models of --base-url or --kind are listed to choose from.
@@ -301,37 +325,39 @@ def add_worker_command(
     price=1.25,10, accepts=image,pdf, key_env=NAME or env=A,B; a name that it does not know is
     answered with the names that it knows.
     """
-    settings = opt.stored_settings(context)
-    assigned = _read_assignments(more)
-    options = {
-        "kind": kind,
-        "base_url": base_url,
-        "sandbox": sandbox or None,
-        "tools": opt.split_names(tools),
-    }
-    for key, value in options.items():
-        if value is not None:
-            opt.add_assignment(assigned, key, value, f"--{key.replace('_', '-')}")
+    assigned = options.assigned()
     address = _add_address_of_ollama(assigned)
-    models = list(dict.fromkeys(model or ()))
-    if name is None:
+    models = list(dict.fromkeys(options.model or ()))
+    if options.name is None:
         added = _add_workers_by_model(context, assigned, models)
     else:
-        if len(models) > 1:
-            hint = "leave the name out: then each model becomes a worker of its name"
-            raise UsageError(f"{name} is one worker; {len(models)} models are named", hint=hint)
-        for single in models:
-            opt.add_assignment(assigned, "model", single, "--model")
-        if base_url and name not in own_section(settings.paths, "workers"):
-            assigned.setdefault("kind", OPENAI_COMPATIBLE)
-        change = _store_worker(settings, name, assigned, words or ())
-        print_text(f"{change}; check it with: conductor workers test {name}")
-        added = [name]
+        _add_worker(context, options.name, options, assigned, models)
+        added = [options.name]
     if address and added:
         print_text(
             f"its address is {address}, from OLLAMA_HOST; to change it: "
             f"conductor workers add {added[0]} --base-url URL"
         )
+
+
+def _add_worker(
+    context: typer.Context,
+    name: str,
+    options: AddOptions,
+    assigned: dict[str, Any],
+    models: Sequence[str],
+) -> None:
+    """Add a worker by its name, or change it. Raises `UsageError`."""
+    if len(models) > 1:
+        hint = "leave the name out: then each model becomes a worker of its name"
+        raise UsageError(f"{name} is one worker; {len(models)} models are named", hint=hint)
+    for model in models:
+        opt.add_assignment(assigned, "model", model, "--model")
+    settings = opt.stored_settings(context)
+    if options.base_url and name not in own_section(settings.paths, "workers"):
+        assigned.setdefault("kind", OPENAI_COMPATIBLE)
+    change = _store_worker(settings, name, assigned, options.words or ())
+    print_text(f"{change}; check it with: conductor workers test {name}")
 
 
 def _add_address_of_ollama(assigned: dict[str, Any]) -> str:
@@ -391,7 +417,7 @@ def _choose_offered_models(settings: Settings, source: str) -> list[str]:
     if not can_ask():
         hint = f"--model MODEL, which may be repeated; {lists_models} lists them"
         raise UsageError("which models to add is not said", hint=hint)
-    offered = [model.name for model in workers.list_offered_models(settings, source)]
+    offered = names_of(workers.list_offered_models(settings, source))
     if not offered:
         raise UsageError(f"{source} lists no chat model", hint="name one: --model MODEL")
     print_notice(f"{source} offers:")
@@ -415,7 +441,7 @@ def set_worker_command(
     conductor workers show NAME lists what it has.
     """
     settings = opt.stored_settings(context)
-    names = [item.worker.name for item in settings.workers]
+    names = settings.worker_names
     if name not in names:
         hint = suggest(name, names, f"to add it: conductor workers add {name} --kind KIND")
         raise UsageError(f"no worker is named {name!r}", hint=hint)
