@@ -14,7 +14,7 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.question import PastTurn, Question
-from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.core.trace import StepRecord, Trace, find_answering_step
 from conductor_cli.core.usage import CHARS_PER_TOKEN
 
 GO_ON: Final = "Go on with the results of your tool calls."
@@ -104,7 +104,7 @@ def who_answers(trace: Trace) -> StepRecord | None:
 
     None before it is planned.
     """
-    record = next((step for step in trace.steps if step.last), None)
+    record = find_answering_step(trace)
     if record is not None and record.nested is not None:
         return who_answers(record.nested)
     return record

@@ -130,11 +130,12 @@ class DataPolicy:
         """Return what the planner is told about who may see what, a line each."""
         hidden = self.withheld_from_conductor()
         rule = "is not shown the attached files, nor answers that come from them."
-        lines = [
-            f"{context.label(name)} {rule}" for name in context.rules.workers if self.withheld(name)
-        ]
+        lines = []
         if hidden:
-            return (withheld_note(hidden), *lines)
+            lines.append(withheld_note(hidden))
+        for name in context.rules.workers:
+            if self.withheld(name):
+                lines.append(f"{context.label(name)} {rule}")
         return tuple(lines)
 
     # What subtasks may reveal
@@ -195,9 +196,9 @@ class DataPolicy:
 
         `holds`: see `hold_files`.
         """
-        return self.reveals_files(step) or any(
-            holds[item] for item in step.access if item < len(holds)
-        )
+        if self.reveals_files(step):
+            return True
+        return any(holds[item] for item in step.access if item < len(holds))
 
     def plan_violation(self, plan: Plan) -> Failure | None:
         for index, step in enumerate(plan.steps):
@@ -300,9 +301,10 @@ class DataPolicy:
             )
         if not self.allowed:
             alone = "it may not be shown all of the question, and one worker answers alone"
-            raise no_worker_error(
-                {name: self.pool_policy.denial_reason(name) or alone for name in self.excluded}
-            )
+            reasons = {}
+            for name in self.excluded:
+                reasons[name] = self.pool_policy.denial_reason(name) or alone
+            raise no_worker_error(reasons)
 
 
 def withheld_note(parts: Sequence[str]) -> str:
@@ -371,9 +373,17 @@ def find_media_access(question: Question, shown: Mapping[str, Question], pool: P
     names: dict[MediaKind, tuple[str, ...]] = {}
     hidden: dict[MediaKind, tuple[str, ...]] = {}
     for kind in files:
-        able = [worker.name for worker in pool if kind in (worker.accepts or ())]
-        names[kind] = tuple(name for name in able if _is_shown_kind(shown[name], kind))
-        hidden[kind] = tuple(name for name in able if name not in names[kind])
+        shown_to = []
+        hidden_from = []
+        for worker in pool:
+            if kind not in (worker.accepts or ()):
+                continue
+            if _is_shown_kind(shown[worker.name], kind):
+                shown_to.append(worker.name)
+            else:
+                hidden_from.append(worker.name)
+        names[kind] = tuple(shown_to)
+        hidden[kind] = tuple(hidden_from)
     return MediaAccess(files=files, names=names, hidden=hidden)
 
 

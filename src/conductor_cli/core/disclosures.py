@@ -175,11 +175,10 @@ class _RunReader:
         recipient = UNKNOWN
         if event.worker in self.pool:
             recipient = self.recipient_of(self.pool[event.worker])
-        numbers = [number for number in self.access.get(event.step, ()) if number != GIVEN]
-        answers = [
-            (f"the answer of step {number}", self.answers.get(number, "")) for number in numbers
-        ]
-        named_texts = [*_texts_of(self.question), *answers]
+        named_texts = list(_texts_of(self.question))
+        for number in self.access.get(event.step, ()):
+            if number != GIVEN:
+                named_texts.append((f"the answer of step {number}", self.answers.get(number, "")))
         texts = _names_in(named_texts, event.prompt)
         self._note(event.step, event.attempt, event.worker, recipient, texts)
 

@@ -209,7 +209,7 @@ def billed_usage(
     estimated = estimated_usage(messages, written)
     usage = reported or estimated
     has_used = bool(written or usage.tokens)
-    if has_used and usage.cost is None and price is not None and any(price.amounts()):
+    if has_used and usage.cost is None and price is not None and not price.is_free:
         usage = replace(
             usage,
             tokens_in=usage.tokens_in or estimated.tokens_in,

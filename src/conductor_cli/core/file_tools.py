@@ -16,6 +16,7 @@ from conductor_cli.core.bounded_parsing import parse_whole_number
 from conductor_cli.core.chat import Tool
 from conductor_cli.core.errors import suggest
 from conductor_cli.core.formatting import format_count
+from conductor_cli.core.mappings import without_empty
 from conductor_cli.core.outline import lines_of
 from conductor_cli.core.passage_search import best_lines, words_of
 from conductor_cli.core.question import File
@@ -177,9 +178,9 @@ class FileTools:
             else:
                 entries.append(_entry(file))
         prefix = f"{common}/" if common else ""
-        folders = [
-            f"{prefix}{name}/ {format_count(count, 'file')}" for name, count in counts.items()
-        ]
+        folders = []
+        for name, count in counts.items():
+            folders.append(f"{prefix}{name}/ {format_count(count, 'file')}")
         return _bounded([*folders, *entries], "list one of the folders")
 
     def _inside(self, path: str) -> list[File]:
@@ -189,13 +190,19 @@ class FileTools:
             return list(self._files.values())
         if plain in self._files:
             return [self._files[plain]]
-        inside = [file for name, file in self._files.items() if name.startswith(f"{plain}/")]
-        if inside:
-            return inside
-        ends = [file for name, file in self._files.items() if name.endswith(f"/{plain}")]
-        within = [file for name, file in self._files.items() if f"/{plain}/" in f"/{name}"]
-        if ends or within:
-            return ends or within
+        inside = []
+        ends = []
+        within = []
+        for name, file in self._files.items():
+            if name.startswith(f"{plain}/"):
+                inside.append(file)
+            if name.endswith(f"/{plain}"):
+                ends.append(file)
+            if f"/{plain}/" in f"/{name}":
+                within.append(file)
+        files = inside or ends or within
+        if files:
+            return files
         raise self._unknown(path)
 
     def _file(self, path: str) -> File:
@@ -248,18 +255,16 @@ def describe_matches(search: Search, lines_by_file: Mapping[int, Sequence[int]])
 
 def _share_of_each(lines_by_file: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
     """Return at most `MAX_MATCHES` lines: the first of each file, then what there is room for."""
-    shares = {
-        position: list(numbers[:MAX_LINES_A_FILE]) for position, numbers in lines_by_file.items()
-    }
+    shares: dict[int, list[int]] = {}
     left = MAX_MATCHES
-    for position, first in shares.items():
-        shares[position] = first[:left]
+    for position, numbers in lines_by_file.items():
+        shares[position] = list(numbers[:MAX_LINES_A_FILE][:left])
         left -= len(shares[position])
     for position, numbers in lines_by_file.items():
-        rest = numbers[len(shares[position]) :][:left]
-        shares[position] += rest
-        left -= len(rest)
-    return {position: numbers for position, numbers in shares.items() if numbers}
+        further = numbers[len(shares[position]) :][:left]
+        shares[position] += further
+        left -= len(further)
+    return without_empty(shares)
 
 
 def _describe_passages(search: Search) -> str:

@@ -200,7 +200,7 @@ def _typed(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(str(item) for item in value)
+        return ", ".join(map(str, value))
     return str(value)
 
 

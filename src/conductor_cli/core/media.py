@@ -80,7 +80,10 @@ def describe_refused(content: bytes) -> str:
 
     Empty where it does not.
     """
-    return next((words for head, at, words in _REFUSED if content[at : at + len(head)] == head), "")
+    for head, start, words in _REFUSED:
+        if content[start : start + len(head)] == head:
+            return words
+    return ""
 
 
 _HEAD_BYTES: Final = 4096  # By which UTF-16 without a byte order mark is found

@@ -39,13 +39,18 @@ def directory_files(question: Question) -> tuple[File, ...]:
     return tuple(file for file in question.files if file.directory and file.text)
 
 
+def directories_of(question: Question) -> tuple[str, ...]:
+    """Return the directories and patterns that files came with, each once."""
+    return tuple(dict.fromkeys(file.directory for file in question.files if file.directory))
+
+
 def as_outline(question: Question, room: int = OUTLINE_CHARS, note: str = "") -> Question:
     """Return the question with an outline in the place of each directory.
 
     All outlines together have about `room` characters. `note` stands before each. Files that the
     user named stay.
     """
-    directories = dict.fromkeys(file.directory for file in question.files if file.directory)
+    directories = directories_of(question)
     files = [file for file in question.files if not file.directory]
     for directory in directories:
         inside = [file for file in question.files if file.directory == directory]
@@ -56,7 +61,7 @@ def as_outline(question: Question, room: int = OUTLINE_CHARS, note: str = "") ->
 
 def outline_of(files: Sequence[File], room: int) -> str:
     """Return the outline of some files, in at most `room` characters."""
-    lines = sum(_line_count(file) for file in files)
+    lines = sum(map(_line_count, files))
     heading = f"{format_count(len(files), 'file')}, {format_count(lines, 'line')}. "
     with_names = [_file_line(file, names=True) for file in files]
     text = "\n".join([f"{heading}Each with its lines and what it defines:", *with_names])
@@ -106,7 +111,7 @@ def _folder_lines(files: Sequence[File]) -> list[str]:
         folder = file.name.rpartition("/")[0] or "."
         counts[folder] = counts.get(folder, 0) + 1
         lengths[folder] = lengths.get(folder, 0) + _line_count(file)
-    return [
-        f"{one_line(folder)}/ {format_count(count, 'file')}, {lengths[folder]} lines"
-        for folder, count in counts.items()
-    ]
+    lines = []
+    for folder, count in counts.items():
+        lines.append(f"{one_line(folder)}/ {format_count(count, 'file')}, {lengths[folder]} lines")
+    return lines

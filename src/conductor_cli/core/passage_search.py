@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 MAX_WORDS: Final = 12  # Words of a query that count
@@ -43,12 +43,10 @@ _SHORT_FORMS: Final = {"maximum": "max", "minimum": "min", "number": "num", "dir
 
 def words_of(query: str) -> tuple[str, ...]:
     """Return the words of a query that count, in small letters and without endings."""
-    written = _WORD.findall(query.lower())
-    telling = []
-    for word in written:
+    stems = []
+    for word in _WORD.findall(query.lower()):
         if len(word) > 1 and word not in _COMMON:
-            telling.append(word)
-    stems = [_SHORT_FORMS.get(word) or _stem(word) for word in telling]
+            stems.append(_SHORT_FORMS.get(word) or _stem(word))
     return tuple(dict.fromkeys(stems))[:MAX_WORDS]
 
 
@@ -83,11 +81,20 @@ def best_lines(
         scores[position, number] = score / (1 + max(len(line) - USUAL_LINE, 0) / USUAL_LINE)
     best: list[tuple[int, int]] = []
     for spot in sorted(scores, key=lambda spot: (-scores[spot], spot)):
-        if all(spot[0] != other or abs(spot[1] - line) >= apart for other, line in best):
+        if not _is_near(spot, best, apart):
             best.append(spot)
         if len(best) == count:
             break
     return best
+
+
+def _is_near(spot: tuple[int, int], others: Iterable[tuple[int, int]], distance: int) -> bool:
+    """Return whether a line is less than so many lines from another one of the same text."""
+    position, number = spot
+    for other_position, other_number in others:
+        if position == other_position and abs(number - other_number) < distance:
+            return True
+    return False
 
 
 def _lines_with(texts: Sequence[str], words: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
@@ -106,15 +113,16 @@ def _lines_with(texts: Sequence[str], words: Sequence[str]) -> dict[str, list[tu
 
 
 def _score(
-    place: tuple[int, int],
+    spot: tuple[int, int],
     words_here: set[str],
     words_at: Mapping[tuple[int, int], set[str]],
     weights: Mapping[str, float],
 ) -> float:
     """Return the weight of the words of a line, and half of that of others around it."""
-    position, line = place
+    position, line = spot
     near: set[str] = set()
     for number in range(line - NEAR_LINES, line + NEAR_LINES + 1):
         near |= words_at.get((position, number), set())
-    others = near - words_here
-    return sum(weights[word] for word in words_here) + sum(weights[word] for word in others) / 2
+    weight_here = sum(weights[word] for word in words_here)
+    weight_near = sum(weights[word] for word in near - words_here)
+    return weight_here + weight_near / 2

@@ -51,10 +51,10 @@ class Plan:
 
 def example_plan(reasoning: str, *steps: tuple[str, tuple[int, ...], str]) -> Plan:
     """Return a plan for a prompt, from the worker, the access list and the subtask of each step."""
-    made = (
-        Step(worker=worker, access=access, subtask=subtask) for worker, access, subtask in steps
-    )
-    return Plan(reasoning=reasoning, steps=tuple(made))
+    written = []
+    for worker, access, subtask in steps:
+        written.append(Step(worker=worker, access=access, subtask=subtask))
+    return Plan(reasoning=reasoning, steps=tuple(written))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

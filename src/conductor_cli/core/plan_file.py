@@ -48,17 +48,14 @@ def format_plan_file(
 
     `workers` are the names in the pool.
     """
+    steps = []
+    for step in plan.steps:
+        worker = to_written_name(step.worker, workers)
+        steps.append({"worker": worker, "subtask": step.subtask, "access": list(step.access)})
     fields = {
         "format": FORMAT,
         "question": _question_field(question),
-        "steps": [
-            {
-                "worker": to_written_name(step.worker, workers),
-                "subtask": step.subtask,
-                "access": list(step.access),
-            }
-            for step in plan.steps
-        ],
+        "steps": steps,
         "limits": changed_limits(limits),
     }
     return escape_unseen(escape_json(json.dumps(fields, ensure_ascii=False, indent=2)))
@@ -114,10 +111,10 @@ def _plan_file(fields: Any, workers: Collection[str]) -> PlanFile:  # noqa: ANN4
     limits = _read_limits(fields.get("limits", {}))
     if not all(isinstance(step, Step) for step in plan.steps):
         raise DecodeError("steps: expected objects with worker, subtask and access")
-    steps = tuple(
-        replace(step, worker=from_written_name(step.worker, workers)) for step in plan.steps
-    )
-    plan = replace(plan, steps=steps)
+    steps = []
+    for step in plan.steps:
+        steps.append(replace(step, worker=from_written_name(step.worker, workers)))
+    plan = replace(plan, steps=tuple(steps))
     return PlanFile(
         question=question,
         plan=plan,
@@ -145,9 +142,10 @@ def _read_limits(limits: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON valu
     unknown = set(limits) - set(Limits.__dataclass_fields__)
     if unknown:
         raise DecodeError(f"limits: unknown {', '.join(sorted(unknown))}")
-    settings = {f"limits.{name}": value for name, value in limits.items() if name != RECURSION}
-    if RECURSION in limits:
-        settings[f"limits.{REVIEW}"] = limits[RECURSION]
+    settings = {}
+    for name, value in limits.items():
+        present_name = REVIEW if name == RECURSION else name
+        settings[f"limits.{present_name}"] = value
     # Money is a text in JSON, so that no digit is lost.
     if limits.get("cost") is not None:
         settings["limits.cost"] = Decimal(str(limits["cost"]))

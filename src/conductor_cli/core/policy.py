@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Final
 
 from conductor_cli.core.errors import ConfigError, PolicyError, UsageError, suggest
+from conductor_cli.core.mappings import names_of
 from conductor_cli.core.plan import MAX_STEPS, SELF, PlanRules
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.tools import tool_selector
@@ -284,7 +285,7 @@ def _empty_group(group: Collection[str]) -> PolicyError:
 def _no_match(
     selector: str, recipients: Collection[Recipient], usual: Collection[str]
 ) -> UsageError:
-    names = [recipient.name for recipient in recipients]
+    names = names_of(recipients)
     for recipient in recipients:
         names += [f"tag:{tag}" for tag in recipient.tags]
     names += [f"provider:{recipient.provider}" for recipient in recipients]
@@ -308,13 +309,11 @@ def check_pool(pool: Pool, limits: Limits, cost_limit: str = COST_LIMIT) -> None
                 f"but {SELF!r} as name or kind means the planner itself",
                 hint="give it another name",
             )
-    if not [worker for worker in pool if worker.kind != SELF]:
+    workers = pool.without_self()
+    if not workers:
         raise PolicyError("the pool has no workers", hint=NO_WORKERS_HINT)
     if limits.cost is not None:
-        unpriced = []
-        for worker in pool:
-            if worker.price is None and worker.kind != SELF:
-                unpriced.append(worker.name)
+        unpriced = workers.unpriced()
         if unpriced:
             verb = "have"
             if len(unpriced) == 1:

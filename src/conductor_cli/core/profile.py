@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from string import ascii_uppercase
 from typing import Final, Literal
 
+from conductor_cli.core.mappings import names_of
 from conductor_cli.core.plan import FindOperands, Plan, Step
 from conductor_cli.core.plan_formats.base import Column, PlanFormatContext
 from conductor_cli.core.pool import Pool, Worker
@@ -226,7 +227,7 @@ def labels_for(workers: Sequence[Worker], style: Labels) -> dict[str, str]:
     codeA, mathB. So whoever writes a label says what it wants from the worker, too.
     """
     if style != "entries":
-        return labels_of([worker.name for worker in workers], style)
+        return labels_of(names_of(workers), style)
     labels: dict[str, str] = {}
     for index, worker in enumerate(workers):
         for tag in worker.card.strengths or ("",):

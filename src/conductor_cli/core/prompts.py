@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from conductor_cli.core.chat import Attachment, Habit, MediaKind, Message, Request
 from conductor_cli.core.events import Mode
 from conductor_cli.core.media import describe_media
-from conductor_cli.core.outline import as_outline, has_directory
+from conductor_cli.core.outline import as_outline, directories_of, has_directory
 from conductor_cli.core.plan import (
     MAX_STEPS,
     SELF,
@@ -174,7 +174,9 @@ def _card_parts(worker: Worker, profile: Profile) -> list[str]:
     if words and not has_figures:
         parts.append(words)
     if profile.cards == "table":
-        strengths = {tag: value for tag, value in strengths.items() if tag == RATED}
+        strengths = {}
+        if RATED in worker.card.strengths:
+            strengths[RATED] = worker.card.strengths[RATED]
     for tag, value in _best(strengths.items(), 4):
         parts.append(f"{one_line(tag)[:24]} {value:.2f}")
     return parts
@@ -491,7 +493,7 @@ def _after_failed_step(  # noqa: PLR0913, PLR0917 - all parts of a prompt
     first = len(standing) + 1
     failed = ", ".join(f"{labelled.label(name)} ({why})" for name, why in revision.why.items())
     kept = [str(number) for number in range(1, first) if number not in revision.hidden]
-    dropped = [str(number) for number in revision.left_out]
+    dropped = list(map(str, revision.left_out))
     most = revision.first + revision.most - first
     sentences = []
     if failed:
@@ -729,10 +731,8 @@ def planner_notice(question: Question) -> str:
         shortened = "existing answer"
         length = len(question.given[-1].answer)
     if length <= CONDUCTOR_CHARS and shown is not question:
-        names = ", ".join(
-            dict.fromkeys(file.directory for file in question.files if file.directory)
-        )
-        return f"the planner reads the outline of {one_line(names)}, not the files"
+        names = one_line(", ".join(directories_of(question)))
+        return f"the planner reads the outline of {names}, not the files"
     if length <= CONDUCTOR_CHARS:
         return ""
     return (

@@ -160,10 +160,12 @@ def nobody_reads(
     message = (
         f"{subject} has about {tokens:,} tokens, more than any worker reads: {', '.join(contexts)}"
     )
-    first = next((worker for worker in workers if not is_context_known(worker)), None)
     choices = ["attach less", "add a worker with a larger context"]
-    if first is not None:
-        choices.append(f"say how large it is (conductor workers add {first.name} --set context=N)")
+    for worker in workers:
+        if not is_context_known(worker):
+            add = f"conductor workers add {worker.name} --set context=N"
+            choices.append(f"say how large it is ({add})")
+            break
     choices.append("or have it shortened: --fit")
     return message, ", ".join(choices)
 
@@ -185,13 +187,13 @@ def _describe_context(worker: Worker, profile: WorkerProfile) -> str:
 
 def describe_shortened(worker: Worker, parts: Sequence[tuple[str, int, int]]) -> str:
     """Return what a worker was sent of parts that were shortened: name, characters sent, of all."""
-    named = [
-        f"{one_line(name)} {_share(kept, length)}" for name, kept, length in parts[:MAX_NAMED_FILES]
-    ]
-    if len(parts) > MAX_NAMED_FILES:
-        rest = parts[MAX_NAMED_FILES:]
-        share = _share(sum(part[1] for part in rest), sum(part[2] for part in rest))
-        named.append(f"{format_count(len(rest), 'other part')} {share}")
+    named = []
+    for name, sent, length in parts[:MAX_NAMED_FILES]:
+        named.append(f"{one_line(name)} {_share(sent, length)}")
+    others = parts[MAX_NAMED_FILES:]
+    if others:
+        share = _share(sum(part[1] for part in others), sum(part[2] for part in others))
+        named.append(f"{format_count(len(others), 'other part')} {share}")
     return f"{worker.name} was sent only a part of {', '.join(named)}"
 
 

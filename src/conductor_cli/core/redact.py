@@ -50,7 +50,6 @@ _OTHERS: Final = bytes(byte for byte in range(256) if chr(byte) not in _ALPHANUM
 _ELISION: Final = re.compile(r"(?:\.{2,}|…|\*{2,}|•{2,}|\[\.\.\.\])[.*…•]{0,64}")
 _BEFORE: Final = re.compile(r"[A-Za-z0-9_-]{4,}\Z")
 _BEHIND: Final = re.compile(r"[A-Za-z0-9_-]{4,64}")
-_NONE: Final = frozenset[bytes]()
 
 
 class NearCopies:
@@ -60,10 +59,17 @@ class NearCopies:
         keys = [secret for secret in secrets if looks_random(secret)]
         self._ends = tuple(map(_normal, keys))
         self._heads = tuple(key[:4] for key in keys)
-        looks = [_look_for(key) for key in keys]
-        self._windows = _NONE.union(*(windows for windows, _, _ in looks))
-        self._blocks = _NONE.union(*(blocks for _, blocks, _ in looks))
-        self._parts = _NONE.union(*(parts for _, _, parts in looks))
+        windows = set[bytes]()
+        blocks = set[bytes]()
+        parts = set[bytes]()
+        for key in keys:
+            windows_of_key, blocks_of_key, parts_of_key = _look_for(key)
+            windows |= windows_of_key
+            blocks |= blocks_of_key
+            parts |= parts_of_key
+        self._windows = frozenset(windows)
+        self._blocks = frozenset(blocks)
+        self._parts = frozenset(parts)
         self._joined = b"\n".join(self._windows)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
@@ -369,7 +375,7 @@ def secrets_in(values: Mapping[str, str]) -> list[str]:
         if "://" in text and "@" in text:
             user_and_password = text.partition("://")[2].rpartition("@")[0]
             secrets.append(user_and_password.partition(":")[2])
-    return [secret for secret in secrets if secret]
+    return list(filter(None, secrets))
 
 
 _LOGIN_FIELDS: Final = frozenset(

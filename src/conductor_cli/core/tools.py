@@ -135,13 +135,15 @@ class CallCollector:
         """Return the calls in order, each with an id that no other call of this reply has."""
         calls: dict[str, ToolCall] = {}
         for index, pieces in sorted(self._pieces.items()):
-            name = next((piece.name for piece in pieces if piece.name), "")
-            call_id = next((piece.id for piece in pieces if piece.id), "")
+            name = ""
+            call_id = ""
+            for piece in pieces:
+                name = name or piece.name
+                call_id = call_id or piece.id
+            arguments = "".join(piece.arguments for piece in pieces)
             if not call_id or call_id in calls:
                 call_id = f"call_{index}"
-            calls[call_id] = ToolCall(
-                id=call_id, name=name, arguments="".join(piece.arguments for piece in pieces)
-            )
+            calls[call_id] = ToolCall(id=call_id, name=name, arguments=arguments)
         return tuple(calls.values())
 
 

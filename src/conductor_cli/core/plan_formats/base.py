@@ -160,8 +160,10 @@ def parse_worker(cell: str, context: PlanFormatContext) -> str | None:
     head = re.split(r"[\s:,(]", text, maxsplit=1)[0]
     if len(head) == 1 and re.match(r"\s+\w", text[1:]):
         head = ""
-    skills = (f"{skill.lower()} " for skill in context.skills)
-    skilled = [text.removeprefix(skill) for skill in skills if text.startswith(skill)]
+    skilled = []
+    for skill in map(str.lower, context.skills):
+        if text.startswith(f"{skill} "):
+            skilled.append(text.removeprefix(f"{skill} "))
     for candidate in (whole, text, text.removeprefix("worker").strip(), *skilled, head):
         if candidate in workers:
             return workers[candidate]

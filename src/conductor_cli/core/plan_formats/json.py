@@ -172,9 +172,8 @@ class JsonFormat(PlanFormat):
             follows = ""
             if number < context.rules.steps:
                 follows = f' ("," step{number + 1})?'
-            access = base.alternatives(
-                [",".join(map(str, chosen)) for chosen in base.access_sets(number, context)]
-            )
+            access_sets = base.access_sets(number, context)
+            access = base.alternatives([",".join(map(str, numbers)) for numbers in access_sets])
             lines.append(
                 f'step{number} ::= "{{\\"worker\\":\\"" label "\\",\\"access\\":[" access{number} '
                 '"],'

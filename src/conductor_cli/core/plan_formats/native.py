@@ -250,13 +250,12 @@ class NativeFormat(PlanFormat):
             follows = ""
             if number < last:
                 follows = f' ("\\n" step{number + 1})?'
-            columns = {"worker": "label", "access": f"access{number}", "subtask": "subtask"}
-            cells = f" {base.literal(context.bar)} ".join(
-                columns[column] for column in context.order
-            )
-            access = [
-                " ".join(map(str, chosen)) or "-" for chosen in base.access_sets(number, context)
-            ]
+            rules = {"worker": "label", "access": f"access{number}", "subtask": "subtask"}
+            columns = [rules[column] for column in context.order]
+            cells = f" {base.literal(context.bar)} ".join(columns)
+            access = []
+            for numbers in base.access_sets(number, context):
+                access.append(" ".join(map(str, numbers)) or "-")
             lines += [
                 f"step{number} ::= {cells}{follows}",
                 f"access{number} ::= {base.alternatives(access)}",

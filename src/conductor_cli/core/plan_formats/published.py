@@ -242,7 +242,7 @@ def _read_list(text: str, start: int, *, strings: bool) -> _List:
             begin = at + 1
             closed = sign == "]"
         at += 1
-    return _List([item for item in items if item], at, closed)
+    return _List(list(filter(None, items)), at, closed)
 
 
 class PublishedFormat(PlanFormat):
@@ -301,10 +301,10 @@ class PublishedFormat(PlanFormat):
             )
         for number in range(context.first, context.rules.steps + 1):
             # The given text, which has no position, is seen through `"all"`.
-            writable = [
-                access for access in base.access_sets(number, context) if GIVEN not in access
-            ]
-            allowed = [json.dumps(_positions(access)) for access in writable]
+            allowed = []
+            for access in base.access_sets(number, context):
+                if GIVEN not in access:
+                    allowed.append(json.dumps(_positions(access)))
             allowed.append('["all"]')
             lines.append(f"access{number} ::= {base.alternatives(allowed)}")
         quotes = '"\\`“”„‘’'
@@ -467,16 +467,16 @@ def published_messages(  # noqa: PLR0913 - the parts of the template
 
 
 def _example_parts(pool_size: int) -> list[str]:
-    names = [str(number) for number in range(pool_size)]
+    names = tuple(map(str, range(pool_size)))
     context = PlanFormatContext(
-        rules=PlanRules(workers=tuple(names)), labels={name: name for name in names}
+        rules=PlanRules(workers=names), labels=dict(zip(names, names, strict=True))
     )
     parts = []
     for question, plan in _EXAMPLES:
         # The ids are wrapped to the size of the pool, so that none of them is invalid.
-        wrapped = tuple(
-            replace(step, worker=str(int(step.worker) % pool_size)) for step in plan.steps
-        )
-        text = PublishedFormat().render(replace(plan, steps=wrapped), context)
+        wrapped = []
+        for step in plan.steps:
+            wrapped.append(replace(step, worker=str(int(step.worker) % pool_size)))
+        text = PublishedFormat().render(replace(plan, steps=tuple(wrapped)), context)
         parts.append(f"Question: {question}\nAssistant Response: {text}")
     return parts
