@@ -97,7 +97,10 @@ def write_cases(cases: Iterable[Case]) -> str:
     """The text of a JSON Lines file that `read_cases` reads. Defaults are left out."""
     lines = []
     for case in cases:
-        fields = {name: value for name, value in dump(case).items() if value != _DEFAULTS.get(name)}
+        fields = {}
+        for name, value in dump(case).items():
+            if value != _DEFAULTS.get(name):
+                fields[name] = value
         lines.append(encode_line(fields) + "\n")
     return "".join(lines)
 

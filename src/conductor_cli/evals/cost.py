@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, NamedTuple
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.estimate import PlanEstimate, PlannerCost, estimate_plan, estimate_planning
 from conductor_cli.core.formatting import format_money
-from conductor_cli.core.plan import SELF, Plan, Step
+from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
@@ -110,25 +110,30 @@ def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
         # A set may have thousands of cases, and each estimate builds the prompts of a plan.
         sample = [_estimate_case(system, case, configured) for case in left[:SAMPLE_CASES]]
         if judge is not None:
-            questions = (
+            questions = [
                 Question(text=judge_prompt(case, case.question)) for case in left[:SAMPLE_CASES]
-            )
-            pool = judge.setup.team.pool
-            profile = judge.setup.team.worker_profile
-            judged = [
-                estimate_plan(question, direct_plan(judge.worker), pool, profile)
-                for question in questions
             ]
-            sample = [case.add(judging) for case, judging in zip(sample, judged, strict=True)]
+            sample = _with_judging(sample, questions, judge)
         scaled = scale_estimates(sample, len(left))
         runs = runs + len(left)
         low = low + scaled.low
         usual = usual + scaled.usual
         high = high + scaled.high
-    unknown = unpriced_models(
-        orchestra, planned=any(system.plan is None for system in systems), judge=judge
-    )
+    planned = any(system.plan is None for system in systems)
+    unknown = unpriced_models(orchestra, planned=planned, judge=judge)
     return CostEstimate(runs=runs, low=low, usual=usual, high=high, unknown=unknown)
+
+
+def _with_judging(
+    sample: Iterable[CaseEstimate], questions: Iterable[Question], judge: Judge
+) -> list[CaseEstimate]:
+    """Return the estimates of cases, each with what a judge is asked about it."""
+    team = judge.setup.team
+    plan = direct_plan(judge.worker)
+    judged = []
+    for case, question in zip(sample, questions, strict=True):
+        judged.append(case.add(estimate_plan(question, plan, team.pool, team.worker_profile)))
+    return judged
 
 
 def scale_estimates(sample: Sequence[CaseEstimate], runs: int) -> CaseEstimate:
@@ -180,7 +185,7 @@ def _estimate_case(system: System, case: Case, setup: RunSetup) -> CaseEstimate:
         steps = team.rules(limits, given=False, depth_left=0).steps
         most = steps * (1 + limits.recursion)
         usual = min(steps, team.usual_steps() or USUAL_STEPS)
-    names = [worker.name for worker in team.pool if worker.kind != SELF]
+    names = team.pool.without_self().names
     chains = chain_estimates(question, names, (1, usual, most), team.pool, profile)
     assert team.model is not None, "a system without a fixed plan has a planner"
     read = int(
@@ -230,7 +235,8 @@ def _prices(orchestra: Orchestra, *, planned: bool, judge: Judge | None) -> dict
 
     None where it is not known.
     """
-    prices = {worker.name: worker.price for worker in orchestra.team.pool if worker.kind != SELF}
+    workers = orchestra.team.pool.without_self()
+    prices = {worker.name: worker.price for worker in workers}
     if planned:
         prices[orchestra.team.name] = orchestra.team.price
     if judge is not None:
@@ -241,7 +247,7 @@ def _prices(orchestra: Orchestra, *, planned: bool, judge: Judge | None) -> dict
 def has_no_cost(orchestra: Orchestra, *, planned: bool, judge: Judge | None = None) -> bool:
     """Return whether it is known that nothing costs anything."""
     prices = _prices(orchestra, planned=planned, judge=judge).values()
-    return all(price is not None and not any(price.amounts()) for price in prices)
+    return all(price is not None and price.is_free for price in prices)
 
 
 def unpriced_models(
@@ -271,6 +277,8 @@ def check_priced(unpriced: Sequence[str], planner: str) -> None:
             "add the model that plans as a worker with its price (conductor workers add … --set "
             "price=IN,OUT; 0,0 where it costs nothing) and plan with that: conductor model use NAME"
         )
-    names = [f"{name}, which plans" if name == planner else name for name in unpriced]
+    names = list(unpriced)
+    if planner in unpriced:
+        names[names.index(planner)] = f"{planner}, which plans"
     message = f"the cost limit cannot be enforced: no price is known for {', '.join(names)}"
     raise PolicyError(message, hint=hint)

@@ -185,7 +185,7 @@ def _scoring(score: Score, trace: Trace) -> str:
     parts = [score.why]
     if trace.partial and trace.error is not None:
         parts.append(trace.error.message)
-    return "; ".join(part for part in parts if part)
+    return "; ".join(filter(None, parts))
 
 
 def _verdict(score: Score, error: str) -> Verdict:
@@ -260,10 +260,11 @@ def _has_reply(rejected: ev.PlanRejected) -> bool:
 
 def planning_usage(trace: Trace) -> Usage:
     """Return what the planner used, including nested runs."""
-    return sum(
-        (planning_usage(record.nested) for record in trace.steps if record.nested is not None),
-        trace.planning,
-    )
+    usage = trace.planning
+    for record in trace.steps:
+        if record.nested is not None:
+            usage += planning_usage(record.nested)
+    return usage
 
 
 def critical_path_seconds(trace: Trace, *, independent: bool = False) -> float:

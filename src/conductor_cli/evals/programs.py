@@ -36,6 +36,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.mappings import without_empty
 from conductor_cli.core.serialization import load
 from conductor_cli.evals.sandbox import (
     PYTHON_SETTING,
@@ -135,7 +136,7 @@ def dump_tests(tests: Tests) -> str:
         packed = base64.b64encode(zlib.compress(json.dumps(tests.tests).encode(), 6)).decode()
         return json.dumps({"tests": packed, "function": tests.function})
     given = {name: getattr(tests, name) for name in tests.__dataclass_fields__}
-    return json.dumps({name: value for name, value in given.items() if value}, ensure_ascii=False)
+    return json.dumps(without_empty(given), ensure_ascii=False)
 
 
 @lru_cache(maxsize=4)
@@ -270,9 +271,11 @@ def find_program(text: str, function: str = "") -> Program:
         if _is_python(text):
             return Program(text, "the whole answer")
         return Program("", "no code")
-    blocks = [number for number, (language, _) in enumerate(every) if language in _PYTHON] or range(
-        len(every)
-    )
+    python_blocks: list[int] = []
+    for number, (language, _) in enumerate(every):
+        if language in _PYTHON:
+            python_blocks.append(number)
+    blocks = python_blocks or list(range(len(every)))
     defining = []
     for number in blocks:
         if function and function in defined_names(every[number][1]):
@@ -365,18 +368,21 @@ def test_methods(code: str) -> list[str]:
     names: set[str] = set()
     for node in parse(code).body:
         if isinstance(node, ast.ClassDef) and node.name == "TestCases":
-            names.update(
-                method.name
-                for method in node.body
-                if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef))
-            )
-    return sorted(name for name in names if name.startswith("test"))
+            for method in node.body:
+                if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    continue
+                if method.name.startswith("test"):
+                    names.add(method.name)
+    return sorted(names)
 
 
 def names_in(code: str) -> set[str]:
     """Return the names that code reads and that are not Python's own. Raises `ValueError`."""
-    names = {node.id for node in ast.walk(parse(code)) if isinstance(node, ast.Name)}
-    return {name for name in names if not hasattr(builtins, name)}
+    names = set()
+    for node in ast.walk(parse(code)):
+        if isinstance(node, ast.Name) and not hasattr(builtins, node.id):
+            names.add(node.id)
+    return names
 
 
 # Scoring
@@ -474,7 +480,7 @@ def same_output(output: bytes, expected: str) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.strip().split("\n")]
+    return list(map(str.strip, text.strip().split("\n")))
 
 
 def _same_line(line: str, other: str) -> bool:
@@ -687,7 +693,7 @@ def _run_unit_tests(code: str, tests: UnitTests, interpreter: Interpreter) -> Sc
             if "why" in loaded:
                 return Score(right=False, why=str(loaded["why"]))
             report = json.loads(sandbox.exchange(json.dumps({"word": word}).encode(), UNIT_SECONDS))
-            failed = [str(name) for name in report["failed"]]
+            failed = list(map(str, report["failed"]))
             genuine = report["word"] == word and (report["ran"] == count or failed)
         except SandboxEnded as ended:
             return Score(right=False, why=ENDS[ended.end])

@@ -7,7 +7,7 @@ question.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
@@ -132,7 +132,7 @@ def describe_faults(systems: Sequence[SystemResult]) -> str:
             words = Counter[str]()
             for reason, count in system.faults.items():
                 words[OF_THE_SYSTEM.get(reason, reason)] += count
-            kinds = ", ".join(f"{kind} {count}" for kind, count in words.most_common())
+            kinds = _list_counts(words.most_common())
             total = sum(system.faults.values())
             lines.append(f"of {one_line(system.name)} in {total} of {system.accuracy.n} ({kinds})")
     if lines:
@@ -140,9 +140,14 @@ def describe_faults(systems: Sequence[SystemResult]) -> str:
     return ""
 
 
+def _list_counts(counts: Iterable[tuple[str, int]]) -> str:
+    """Return names with their counts, such as `a 2, b 1`."""
+    return ", ".join(f"{name} {count}" for name, count in counts)
+
+
 def _compare_systems(summary: Summary, judged: Sequence[SystemResult]) -> EvaluationVerdict:
-    best = next((system for system in judged if system.name == summary.best_worker), None)
-    if best is None:
+    best = summary.result(summary.best_worker)
+    if best is None or not best.accuracy.n:
         return EvaluationVerdict(finding=_without_single_worker(judged))
     others = _compared(summary)
     if not others:
@@ -187,9 +192,11 @@ def _without_single_worker(judged: Sequence[SystemResult]) -> str:
 
 def _refused(comparison: Comparison, system: SystemResult, best: SystemResult) -> str:
     """The sentence where what failed decides the verdict."""
-    failed = ", ".join(
-        f"{one_line(summary.name)} {summary.failed}" for summary in (system, best) if summary.failed
-    )
+    failures = []
+    for result in (system, best):
+        if result.failed:
+            failures.append((one_line(result.name), result.failed))
+    failed = _list_counts(failures)
     return (
         f"Nothing can be said yet: runs failed ({failed or 'of other workers'}), and counted as "
         f"wrong they would turn the difference of {100 * comparison.difference:+.1f} points "
@@ -208,8 +215,8 @@ def corrected_p_values(summary: Summary) -> dict[str, float]:
 
 def _proved(summary: Summary) -> dict[str, ProvedDifference]:
     compared = {system.name: comparison for comparison, system in _compared(summary)}
-    singles = sum(system.name.startswith(f"{ALONE}:") for system in summary.systems)
-    is_among_singles = all(name.startswith(f"{ALONE}:") for name in compared)
+    singles = _count_single_workers(summary)
+    is_among_singles = all(map(_is_single_worker, compared))
     # The best of several workers was picked out of all pairs of them.
     pairs = 0
     if compared and is_among_singles:
@@ -217,29 +224,37 @@ def _proved(summary: Summary) -> dict[str, ProvedDifference]:
     return prove_differences(compared, pairs=pairs)
 
 
+def _is_single_worker(system: str) -> bool:
+    return system.startswith(f"{ALONE}:")
+
+
+def _count_single_workers(summary: Summary) -> int:
+    return sum(_is_single_worker(system.name) for system in summary.systems)
+
+
 def _compared(summary: Summary) -> list[tuple[Comparison, SystemResult]]:
     """The systems that are compared with the best single worker.
 
     None where there is no such worker.
     """
-    best = next((system for system in summary.systems if system.name == summary.best_worker), None)
+    best = summary.result(summary.best_worker)
     if best is None or not best.accuracy.n:
         return []
-    compared = []
-    for system in summary.systems:
-        if (
-            (comparison := system.versus_best) is not None
-            and system.name != BEST_ROUTING
-            and comparison.cases >= ENOUGH * best.accuracy.cases
-        ):
-            compared.append((comparison, system))
     # Another single worker is of interest only if there is nothing else: the best of them has been
     # chosen already.
     others = []
-    for item in compared:
-        if item[1].name != BEST_WORKER and not item[1].name.startswith(f"{ALONE}:"):
-            others.append(item)
-    return others or [item for item in compared if item[1].name != BEST_WORKER]
+    single_workers = []
+    for system in summary.systems:
+        comparison = system.versus_best
+        if comparison is None or system.name in (BEST_ROUTING, BEST_WORKER):
+            continue
+        if comparison.cases < ENOUGH * best.accuracy.cases:
+            continue
+        if _is_single_worker(system.name):
+            single_workers.append((comparison, system))
+        else:
+            others.append((comparison, system))
+    return others or single_workers
 
 
 def _right(share: ShareEstimate) -> str:
@@ -419,11 +434,16 @@ def system_table(summary: Summary) -> ReportTable:
         (True, "COST", 2, lambda result: format_cost_cell(result.cost, result.unpriced)),
         (True, "SECONDS", 4, lambda result: _format_mean(result.seconds)),
     ]
-    shown = [item[1:] for item in columns if item[0]]
-    return ReportTable(
-        [SYSTEM_COLUMN, *(Column(head, right=True, drop=drop) for head, drop, _ in shown)],
-        [[system.name, *(cell(system) for *_, cell in shown)] for system in systems],
-    )
+    heads = [SYSTEM_COLUMN]
+    cells = []
+    for is_shown, head, drop, cell in columns:
+        if is_shown:
+            heads.append(Column(head, right=True, drop=drop))
+            cells.append(cell)
+    rows = []
+    for system in systems:
+        rows.append([system.name, *(cell(system) for cell in cells)])
+    return ReportTable(heads, rows)
 
 
 def tag_table(summary: Summary) -> ReportTable | None:
@@ -431,13 +451,13 @@ def tag_table(summary: Summary) -> ReportTable | None:
     tags = sorted(set().union(*(system.tags for system in summary.systems)))
     if not tags:
         return None
-    columns = [
-        Column(one_line(tag), right=True, drop=number) for number, tag in enumerate(tags, start=1)
-    ]
+    columns = [SYSTEM_COLUMN]
+    for number, tag in enumerate(tags, start=1):
+        columns.append(Column(one_line(tag), right=True, drop=number))
     rows = []
     for system in summary.systems:
         rows.append([system.name, *(format_share(system.tags.get(tag)) for tag in tags)])
-    return ReportTable([SYSTEM_COLUMN, *columns], rows)
+    return ReportTable(columns, rows)
 
 
 def report_notes(spec: EvaluationSpec, summary: Summary, shown: Collection[str]) -> list[str]:
@@ -499,14 +519,16 @@ def _note_on_judge(judge: str, summary: Summary) -> str:
 def _notes_on_missing_answers(spec: EvaluationSpec, summary: Summary) -> list[str]:
     """Return what has no answer, or none that could be scored as the case wants it."""
     notes = []
-    failed = [f"{system.name} {system.failed}" for system in summary.systems if system.failed]
-    if failed:
-        runs = "runs" if spec.repeat > 1 else "cases"
-        notes.append(f"failed {runs}, which are in no share: {', '.join(failed)}")
+    failed = []
     cut_off = []
     for system in summary.systems:
+        if system.failed:
+            failed.append((system.name, system.failed))
         if system.cut_off:
             cut_off.append(f"{system.cut_off} of {system.accuracy.n} of {system.name}")
+    if failed:
+        runs = "runs" if spec.repeat > 1 else "cases"
+        notes.append(f"failed {runs}, which are in no share: {_list_counts(failed)}")
     if cut_off:
         notes.append(
             f"answers that were cut off at a worker's max_tokens: {', '.join(cut_off)}; a larger "
@@ -515,7 +537,7 @@ def _notes_on_missing_answers(spec: EvaluationSpec, summary: Summary) -> list[st
     for reason, count in summary.unscored.items():
         notes.append(f"{reason}: {format_count(count, 'answer')}")
     if summary.missing_modules:
-        modules = ", ".join(f"{name} {count}" for name, count in summary.missing_modules.items())
+        modules = _list_counts(summary.missing_modules.items())
         another = "another Python: conductor config set eval.python PATH"
         notes.append(
             f"wrong because the Python of the sandbox lacks a module: {modules}; {another}"
@@ -538,7 +560,7 @@ def _baseline_in_words(summary: Summary, share: str) -> str:
     best = summary.best_worker
     if best == BEST_WORKER:
         return f"points above {best} ({share}), the best worker by its card"
-    singles = sum(system.name.startswith(f"{ALONE}:") for system in summary.systems)
+    singles = _count_single_workers(summary)
     if singles < 2:
         return f"points above {best} ({share}), the only single worker"
     return (

@@ -122,7 +122,7 @@ def main() -> None:
     if os.readlink("/proc/self/ns/pid") == job["namespace"]:  # noqa: PTH115 - not a path
         channel.send(b"not in a sandbox")
         return
-    sys.path = [path for path in sys.path if path]  # nothing is imported from the working directory
+    sys.path = list(filter(None, sys.path))  # nothing is imported from the working directory
     if hasattr(sys, "set_int_max_str_digits"):
         sys.set_int_max_str_digits(0)
     set_dumpable(0)  # the code may not look into this process

@@ -295,11 +295,11 @@ def _ends_word(text: str, end: int) -> bool:
     return _script_of(text[end - 1]) == "hangul" and _PARTICLES.match(text, end) is not None
 
 
-def _is_joined(one: str, other: str) -> bool:
+def _is_joined(word: str, following: str) -> bool:
     """Return whether two characters beside each other belong to one word."""
-    if not one or not other or not _is_of_word(one) or not _is_of_word(other):
+    if not word or not following or not _is_of_word(word) or not _is_of_word(following):
         return False
-    return "" != _script_of(one) == _script_of(other)
+    return "" != _script_of(word) == _script_of(following)
 
 
 def _is_of_word(character: str) -> bool:
@@ -310,7 +310,10 @@ def _script_of(character: str) -> str:
     """Return a name for the script of a letter; empty for one without spaces between words."""
     if _UNSPACED.match(character):
         return ""
-    return next((name for name, letters in _SCRIPTS if letters.match(character)), "spaced")
+    for name, letters in _SCRIPTS:
+        if letters.match(character):
+            return name
+    return "spaced"
 
 
 def _matches(text: str, answer: str, _: Sequence[str] = ()) -> bool:
@@ -571,7 +574,7 @@ def _offered(letters: Iterable[str], choices: Sequence[str]) -> list[str]:
     Others may be words: "Answer: I believe it is (B)".
     """
     offered = ascii_uppercase[: len(choices) or None]
-    return [letter.upper() for letter in letters if letter.upper() in offered]
+    return [letter for letter in map(str.upper, letters) if letter in offered]
 
 
 SCORERS: Final[dict[str, Scorer]] = {

@@ -151,8 +151,11 @@ def field(row: Row, *names: str) -> str:
 
 def tags(*texts: object) -> tuple[str, ...]:
     """The texts as tags: "Counting & Probability" becomes counting-probability."""
-    written = ("-".join(re.findall(r"[a-z0-9]+", str(text or "").lower())) for text in texts)
-    return tuple(dict.fromkeys(tag for tag in written if tag))
+    names = []
+    for text in texts:
+        words = re.findall(r"[a-z0-9]+", str(text or "").lower())
+        names.append("-".join(words))
+    return tuple(dict.fromkeys(filter(None, names)))
 
 
 def math500(row: Row, number: int, _: int) -> Case:
@@ -228,9 +231,8 @@ def mmlu_pro(examples: Sequence[Row]) -> Reader:
         options = _options(row)
         subject = field(row, "category")
         answer = field(row, "answer")
-        solved = [example for example in examples if example.get("category") == subject][
-            :MMLU_PRO_EXAMPLES
-        ]
+        solved = [example for example in examples if example.get("category") == subject]
+        solved = solved[:MMLU_PRO_EXAMPLES]
         if len(solved) < MMLU_PRO_EXAMPLES:
             raise ValueError(
                 f"the file of examples has {len(solved)} of {MMLU_PRO_EXAMPLES} about "
@@ -238,9 +240,9 @@ def mmlu_pro(examples: Sequence[Row]) -> Reader:
             )
         if answer not in ascii_uppercase[: len(options)]:
             raise ValueError(f"the answer {answer!r:.40} is none of the options")
-        shown = "".join(
-            f"{_mmlu_pro_question(example)}{_reasoning(example)}\n\n" for example in solved
-        )
+        shown = ""
+        for example in solved:
+            shown += f"{_mmlu_pro_question(example)}{_reasoning(example)}\n\n"
         return Case(
             id=str(row.get("question_id", number)),
             answer=answer,
@@ -254,10 +256,9 @@ def mmlu_pro(examples: Sequence[Row]) -> Reader:
 
 
 def _mmlu_pro_question(row: Row) -> str:
-    listed = "".join(
-        f"{letter}. {option}\n"
-        for letter, option in zip(ascii_uppercase, _options(row), strict=False)
-    )
+    listed = ""
+    for letter, option in zip(ascii_uppercase, _options(row), strict=False):
+        listed += f"{letter}. {option}\n"
     return f"Question: {field(row, 'question')}\nOptions: {listed}Answer: "
 
 
@@ -281,10 +282,8 @@ def gpqa(row: Row, number: int, seed: int) -> Case:
     The choices are shuffled by seed and question, because the right one is always first in the
     file.
     """
-    choices = [
-        field(row, "Correct Answer"),
-        *(field(row, f"Incorrect Answer {index}") for index in (1, 2, 3)),
-    ]
+    columns = ("Correct Answer", *(f"Incorrect Answer {index}" for index in (1, 2, 3)))
+    choices = [field(row, column) for column in columns]
     name = str(row.get("Record ID") or number)
     order = list(range(len(choices)))
     Random(f"{seed}/{name}").shuffle(order)  # noqa: S311 - reproducible, no secret
@@ -542,9 +541,8 @@ def _listed(value: object) -> list[str]:
 def _multiple_choice(
     name: str, question: str, choices: Sequence[str], answer: str, tagged: tuple[str, ...]
 ) -> Case:
-    listed = "\n".join(
-        f"{letter}) {choice}" for letter, choice in zip(ascii_uppercase, choices, strict=False)
-    )
+    lettered = zip(ascii_uppercase, choices, strict=False)
+    listed = "\n".join(f"{letter}) {choice}" for letter, choice in lettered)
     return Case(
         id=name,
         question=f"{question}\n\n{listed}\n\n{LETTER}",
@@ -887,11 +885,11 @@ def _read_csv(text: str, path: Path) -> list[Row]:
     csv.field_size_limit(MAX_FILE_SIZE)
     table = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     names = list(table.fieldnames or ())
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UsageError(
-            f"{path}: two columns are called {twice[0]!r:.60}", hint="give each its own name"
-        )
+    for name in sorted(names):
+        if names.count(name) > 1:
+            raise UsageError(
+                f"{path}: two columns are called {name!r:.60}", hint="give each its own name"
+            )
     rows = list[Row]()
     for number, row in enumerate(table, start=1):
         cells = len(row.pop(None, ())) + sum(value is not None for value in row.values())

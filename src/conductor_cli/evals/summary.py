@@ -32,14 +32,14 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from itertools import accumulate, chain
+from itertools import chain
 from math import ceil, comb, log2, sqrt
 from statistics import NormalDist, fmean, stdev
 from types import MappingProxyType
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.core.usage import NO_USAGE, Usage, total_usage
 from conductor_cli.evals.outcomes import CaseOutcome
 from conductor_cli.evals.score import UNSCORED
 from conductor_cli.evals.systems import ALONE, BEST_WORKER
@@ -108,8 +108,8 @@ def newcombe_interval(
     if margins:
         correlation = shared / sqrt(margins)
 
-    def combine(one: float, other: float) -> float:
-        return sqrt(max(0.0, one * one - 2 * correlation * one * other + other * other))
+    def combine(ours: float, theirs: float) -> float:
+        return sqrt(max(0.0, ours * ours - 2 * correlation * ours * theirs + theirs * theirs))
 
     below = combine(first / n - low_first, high_second - second / n)
     above = combine(high_first - first / n, second / n - low_second)
@@ -138,9 +138,7 @@ def paired_p(differences: Sequence[int]) -> float:
     """
     sizes = [abs(difference) for difference in differences if difference]
     if set(sizes) <= {1}:
-        return mcnemar_p(
-            sum(signed > 0 for signed in differences), sum(signed < 0 for signed in differences)
-        )
+        return mcnemar_p(differences.count(1), differences.count(-1))
     import numpy as np  # slow to import
 
     most = sum(sizes)
@@ -160,9 +158,12 @@ def holm_corrected(p_values: Sequence[float]) -> list[float]:
     before.
     """
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    raised = (p_values[index] * (len(p_values) - rank) for rank, index in enumerate(order))
-    corrected = dict(zip(order, accumulate(raised, max), strict=True))
-    return [min(1.0, corrected[index]) for index in range(len(p_values))]
+    corrected = [1.0] * len(p_values)
+    highest = 0.0
+    for rank, index in enumerate(order):
+        highest = max(highest, p_values[index] * (len(p_values) - rank))
+        corrected[index] = min(1.0, highest)
+    return corrected
 
 
 SIGNIFICANT: Final = 0.05  # A p-value below this is taken as a real difference
@@ -230,20 +231,19 @@ def prove_differences(
 
     `pairs` is the number of comparisons among which these are the largest, where it is more.
     """
-    names = [*compared]
-    more = [1.0] * max(0, pairs - len(names))
-    corrected = holm_corrected([*(compared[name].p for name in names), *more])
-    counted = holm_corrected([*(compared[name].p_counted for name in names), *more])
+    untested = [1.0] * max(0, pairs - len(compared))
+    comparisons = compared.values()
+    corrected = holm_corrected([*(comparison.p for comparison in comparisons), *untested])
+    counted = holm_corrected([*(comparison.p_counted for comparison in comparisons), *untested])
     proved = {}
-    for name, p, p_counted in zip(names, corrected, counted, strict=False):
-        comparison = compared[name]
+    for (name, comparison), p, p_counted in zip(compared.items(), corrected, counted, strict=False):
         is_near_best = comparison.difference > 0 and comparison.p_best >= NEAR_BEST
         is_real = p < SIGNIFICANT and not is_near_best
         is_same_way = comparison.difference * comparison.difference_counted > 0
         proved[name] = ProvedDifference(
             difference=comparison.difference,
             p=p,
-            comparisons=len(names) + len(more),
+            comparisons=len(corrected),
             is_real=is_real,
             turns=is_real and not (is_same_way and p_counted < SIGNIFICANT),
             is_near_best=p < SIGNIFICANT and is_near_best,
@@ -381,56 +381,84 @@ class Summary(NamedTuple):
     missing_modules: Mapping[str, int] = MappingProxyType({})
     baseline: ShareEstimate | None = None
 
+    def result(self, name: str) -> SystemResult | None:
+        """Return the figures of a system; None where it was not run."""
+        for system in self.systems:
+            if system.name == name:
+                return system
+        return None
+
 
 FOLDS: Final = 2  # Parts of the cases; the worker of each is chosen by the others
 
 
 def summarize(outcomes: Iterable[CaseOutcome], systems: Sequence[str]) -> Summary:
     """Count the outcomes of each of `systems`, in their order."""
-    every = [outcome for outcome in outcomes if outcome.system in systems]
+    runs = [outcome for outcome in outcomes if outcome.system in systems]
+    by_system: dict[str, list[CaseOutcome]] = {name: [] for name in systems}
     right: dict[str, dict[str, dict[int, bool]]] = {name: defaultdict(dict) for name in systems}
     counted: dict[str, dict[str, dict[int, bool]]] = {name: defaultdict(dict) for name in systems}
-    for outcome in every:
-        counted[outcome.system][outcome.case][outcome.draw] = outcome.right
-        if outcome.verdict != "failed":
-            right[outcome.system][outcome.case][outcome.draw] = outcome.right
-    cases = [*dict.fromkeys(outcome.case for outcome in every)]
+    for run in runs:
+        by_system[run.system].append(run)
+        counted[run.system][run.case][run.draw] = run.right
+        if run.verdict != "failed":
+            right[run.system][run.case][run.draw] = run.right
+    cases = [*dict.fromkeys(run.case for run in runs)]
     best = _best_single_worker(right, cases)
     chosen = _cross_fitted_workers(right, cases)
     baseline = _answers_of_chosen(right, chosen)
     results = []
-    for name in right:
-        results.append(_summarize_system(name, [each for each in every if each.system == name]))
-    compared = []
-    for result in results:
-        compared.append(
-            replace(result, versus_best=_versus_best(result.name, best, chosen, right, counted))
-        )
-    confirmed = [outcome.confirmed for outcome in every if outcome.confirmed is not None]
-    unscored = Counter(outcome.error for outcome in every if outcome.error.startswith(UNSCORED))
-    wrong = (outcome.scoring for outcome in every if outcome.verdict == "wrong")
-    missing = Counter(named[1] for why in wrong if (named := _NO_MODULE.search(why)) is not None)
+    for name, outcomes_of_system in by_system.items():
+        result = _summarize_system(name, outcomes_of_system)
+        versus_best = _versus_best(name, best, chosen, right, counted)
+        results.append(replace(result, versus_best=versus_best))
+    confirmed = [run.confirmed for run in runs if run.confirmed is not None]
     return Summary(
-        tuple(compared),
+        tuple(results),
         best,
-        judging=sum((outcome.judging for outcome in every), NO_USAGE),
+        judging=sum((run.judging for run in runs), NO_USAGE),
         agreed=sum(confirmed),
         compared=len(confirmed),
-        unscored=dict(unscored.most_common(MAX_REASONS)),
-        missing_modules=dict(missing.most_common(MAX_REASONS)),
+        unscored=_unscored_reasons(runs),
+        missing_modules=_missing_modules(runs),
         baseline=_share_of(baseline) if best else None,
     )
 
 
+def _unscored_reasons(outcomes: Iterable[CaseOutcome]) -> dict[str, int]:
+    """Return how many answers could not be scored, by the most frequent reasons."""
+    reasons = Counter[str]()
+    for outcome in outcomes:
+        if outcome.error.startswith(UNSCORED):
+            reasons[outcome.error] += 1
+    return dict(reasons.most_common(MAX_REASONS))
+
+
+def _missing_modules(outcomes: Iterable[CaseOutcome]) -> dict[str, int]:
+    """Return how many programs are wrong for want of a module, by the most frequent modules."""
+    modules = Counter[str]()
+    for outcome in outcomes:
+        missing = _NO_MODULE.search(outcome.scoring)
+        if outcome.verdict == "wrong" and missing is not None:
+            modules[missing[1]] += 1
+    return dict(modules.most_common(MAX_REASONS))
+
+
 def _summarize_system(name: str, outcomes: Sequence[CaseOutcome]) -> SystemResult:
     judged = [outcome for outcome in outcomes if outcome.verdict != "failed"]
-    planned = [outcome for outcome in judged if outcome.planned]
-    tags = dict.fromkeys(chain.from_iterable(outcome.tags for outcome in judged))
     n = len(judged)
-    usage = sum((outcome.usage for outcome in judged), NO_USAGE)
+    usage = total_usage(judged)
+    planning_tokens = 0
     draws: dict[int, list[bool]] = defaultdict(list)
+    by_tag: dict[str, list[CaseOutcome]] = defaultdict(list)
+    faults = Counter[str]()
     for outcome in judged:
+        planning_tokens += outcome.planning.tokens
         draws[outcome.draw].append(outcome.right)
+        for tag in dict.fromkeys(outcome.tags):
+            by_tag[tag].append(outcome)
+        if outcome.fault:
+            faults[outcome.fault] += 1
 
     def mean(total: float) -> float | None:
         if not n:
@@ -442,24 +470,28 @@ def _summarize_system(name: str, outcomes: Sequence[CaseOutcome]) -> SystemResul
         accuracy=_share_right(judged),
         failed=len(outcomes) - n,
         between_draws=stdev(map(fmean, draws.values())) if len(draws) > 1 else None,
-        tags={
-            tag: _share_right(outcome for outcome in judged if tag in outcome.tags) for tag in tags
-        },
-        valid_plans=ShareEstimate.of((outcome.case, outcome.valid) for outcome in planned)
-        if planned
-        else None,
+        tags={tag: _share_right(tagged) for tag, tagged in by_tag.items()},
+        valid_plans=_share_valid(judged),
         tokens=mean(usage.tokens),
         tokens_in=mean(usage.tokens_in),
         tokens_out=mean(usage.tokens_out),
-        tokens_conductor=mean(sum(outcome.planning.tokens for outcome in judged)),
+        tokens_conductor=mean(planning_tokens),
         calls=mean(usage.calls),
         cost=usage.cost / n if usage.cost is not None and n else None,
         unpriced=usage.unpriced,
         seconds=fmean(outcome.seconds for outcome in judged) if judged else None,
-        total=sum((outcome.usage for outcome in outcomes), NO_USAGE),
-        faults=dict(Counter(outcome.fault for outcome in judged if outcome.fault)),
+        total=total_usage(outcomes),
+        faults=dict(faults),
         cut_off=sum(outcome.cut_off for outcome in judged),
     )
+
+
+def _share_valid(outcomes: Iterable[CaseOutcome]) -> ShareEstimate | None:
+    """Return the share of plans that were valid; None where a model planned nothing."""
+    plans = [(outcome.case, outcome.valid) for outcome in outcomes if outcome.planned]
+    if not plans:
+        return None
+    return ShareEstimate.of(plans)
 
 
 # For each judged case, whether each of its draws was right
@@ -503,7 +535,7 @@ def _versus_best(
 
 def _p_above(ours: _ByCase, theirs: _ByCase) -> float:
     """The p-value of the difference of two systems; 1 where the first is not above the second."""
-    differences = [sum(case) for case in _differences(_common_pairs(ours, theirs))]
+    differences = list(map(sum, _differences(_common_pairs(ours, theirs))))
     if sum(differences) <= 0:
         return 1.0
     return paired_p(differences)
@@ -522,7 +554,7 @@ def _compare(
     only_other = pairs[False, True]
     differences = _differences(common)
     counted = _differences(_common_pairs(ours_counted, theirs_counted))
-    sums_counted = [sum(case) for case in counted]
+    sums_counted = list(map(sum, counted))
     return Comparison(
         other=other,
         cases=len(common),
@@ -533,7 +565,7 @@ def _compare(
         interval=newcombe_interval(
             both, only_this, only_other, pairs[False, False], effective_size(differences)
         ),
-        p=paired_p([sum(case) for case in differences]),
+        p=paired_p(list(map(sum, differences))),
         unequal=fmean(fmean(case) ** 2 for case in differences),
         difference_counted=sum(sums_counted) / sum(map(len, counted)),
         p_counted=paired_p(sums_counted),
@@ -552,7 +584,10 @@ def _common_pairs(ours: _ByCase, theirs: _ByCase) -> list[list[tuple[bool, bool]
 
 
 def _differences(common: Sequence[Sequence[tuple[bool, bool]]]) -> list[list[int]]:
-    return [[mine - its for mine, its in case] for case in common]
+    differences = []
+    for case in common:
+        differences.append([mine - its for mine, its in case])
+    return differences
 
 
 def _is_single(name: str) -> bool:
@@ -586,7 +621,8 @@ def _cross_fitted_workers(right: Mapping[str, _ByCase], cases: Sequence[str]) ->
     chosen = {}
     for fold in range(FOLDS):
         inside = mixed[fold::FOLDS]
-        outside = [case for number, case in enumerate(mixed) if number % FOLDS != fold]
+        outside = mixed.copy()
+        del outside[fold::FOLDS]
         worker = _best_of(singles, right, outside or cases)
         chosen.update(dict.fromkeys(inside, worker))
     return chosen
@@ -594,7 +630,11 @@ def _cross_fitted_workers(right: Mapping[str, _ByCase], cases: Sequence[str]) ->
 
 def _answers_of_chosen(right: Mapping[str, _ByCase], chosen: Mapping[str, str]) -> _ByCase:
     """Return what the worker that was chosen for each case answered, where it was judged."""
-    return {case: right[worker][case] for case, worker in chosen.items() if case in right[worker]}
+    answers = {}
+    for case, worker in chosen.items():
+        if case in right[worker]:
+            answers[case] = right[worker][case]
+    return answers
 
 
 def _best_of(singles: Sequence[str], right: Mapping[str, _ByCase], cases: Collection[str]) -> str:

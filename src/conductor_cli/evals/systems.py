@@ -147,7 +147,7 @@ def majority_answer(trace: Trace, case: Case) -> str:
     """
     texts = [record.text for record in trace.steps if record.state == "done"]
     answers = [extract_answer(text, case) for text in texts]
-    votes = Counter(answer for answer in answers if answer)
+    votes = Counter(filter(None, answers))
     if not votes:
         return trace.answer
     return texts[answers.index(votes.most_common(1)[0][0])]
@@ -248,12 +248,11 @@ def find_tag(text: str, keywords: Keywords) -> str:
 
     Empty if no word occurs.
     """
-    patterns = {
-        tag: rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)"
-        for tag, words in keywords.items()
-        if words
-    }
-    hits = {tag: len(re.findall(pattern, text, re.IGNORECASE)) for tag, pattern in patterns.items()}
+    hits = {}
+    for tag, words in keywords.items():
+        if words:
+            pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)"
+            hits[tag] = len(re.findall(pattern, text, re.IGNORECASE))
     best = max(hits, key=lambda tag: hits[tag], default="")
     if hits.get(best):
         return best
@@ -319,9 +318,9 @@ def select_systems(
     `team` has the pool, whose cards say which worker is best, and a model for the systems that
     plan. `keywords` maps tags to the words that indicate them. `more` are systems of the demo.
     """
-    systems = {
-        system.name: system for system in (*_build_systems(team, cases, keywords or GENERAL), *more)
-    }
+    systems = {}
+    for system in (*_build_systems(team, cases, keywords or GENERAL), *more):
+        systems[system.name] = system
     selected: dict[str, System] = {}
     for name in filter(None, map(str.strip, names.split(","))):
         matching = {key: system for key, system in systems.items() if _is_named(key, name)}
@@ -346,10 +345,10 @@ def _is_named(system: str, name: str) -> bool:
 
 def needs_planner(names: str) -> bool:
     """Return whether a planner plans in one of the named systems."""
-    return any(
-        name.strip() == "all" or name.strip().startswith(("conductor", "rule"))
-        for name in names.split(",")
-    )
+    for name in map(str.strip, names.split(",")):
+        if name == "all" or name.startswith(("conductor", "rule")):
+            return True
+    return False
 
 
 def unmeasured_workers(team: Team) -> list[str]:
@@ -363,7 +362,7 @@ def unmeasured_workers(team: Team) -> list[str]:
 def _available_workers(team: Team) -> tuple[Worker, ...]:
     pool = team.pool
     absent = team.unavailable
-    return tuple(worker for worker in pool if worker.kind != SELF and worker.name not in absent)
+    return tuple(worker for worker in pool.without_self() if worker.name not in absent)
 
 
 def _build_systems(team: Team, cases: Sequence[Case], keywords: Keywords) -> list[System]:
@@ -435,12 +434,12 @@ def _keyword_system(workers: tuple[Worker, ...], keywords: Keywords) -> System:
 def _voting_system(best: Worker) -> System:
     # Samples see nothing of each other (`for_vote`); the last one waits, as a run ends with its
     # last step.
-    *samples, last = [Step(worker=copy.name, subtask=ANSWER_DIRECTLY) for copy in _copies(best, 0)]
-    last = replace(last, access=tuple(range(1, VOTE_COUNT)))
+    steps = [Step(worker=copy.name, subtask=ANSWER_DIRECTLY) for copy in _copies(best, 0)]
+    steps[-1] = replace(steps[-1], access=tuple(range(1, VOTE_COUNT)))
     return System(
         name="vote",
         votes=True,
-        plan=_fixed(Plan(steps=(*samples, last))),
+        plan=_fixed(Plan(steps=tuple(steps))),
         configure=partial(for_vote, worker=best),
     )
 
