@@ -108,7 +108,7 @@ class Hub:
     @property
     def fetched(self) -> list[SeenRequest]:
         """The requests for bytes."""
-        return [seen for seen in self.back.requests if seen.method == "GET"]
+        return [request for request in self.back.requests if request.method == "GET"]
 
     @property
     def ranges(self) -> list[str]:
@@ -126,27 +126,27 @@ class Hub:
         repository.revisions[revision] = name
         return name
 
-    async def _front(self, seen: SeenRequest, wire: Wire) -> None:
+    async def _front(self, request: SeenRequest, wire: Wire) -> None:
         if self.refusals:
             refusal = self.refusals.pop(0)
             await self._say(
                 wire,
                 refusal.status,
                 refusal.headers,
-                refusal.body if seen.method != "HEAD" else b"",
+                refusal.body if request.method != "HEAD" else b"",
             )
             return
-        path = unquote(urlsplit(seen.path).path)
+        path = unquote(urlsplit(request.path).path)
         if path == "/oauth/token":
             tokens = {
-                "access_token": self.logins[parse_qs(seen.body.decode())["refresh_token"][0]],
+                "access_token": self.logins[parse_qs(request.body.decode())["refresh_token"][0]],
                 "expires_in": 3600,
             }
             await self._say(
                 wire, 200, {"Content-Type": "application/json"}, json.dumps(tokens).encode()
             )
             return
-        if self.token and seen.headers.get("authorization") != f"Bearer {self.token}":
+        if self.token and request.headers.get("authorization") != f"Bearer {self.token}":
             await self._say(
                 wire, 401, {"X-Error-Message": "Invalid credentials in Authorization header"}
             )
@@ -157,7 +157,7 @@ class Hub:
             r"/(?:api/resolve-cache/models/|datasets/)?([^/]+/[^/]+)/(?:resolve/)?([^/]+)/(.+)",
             path,
         ):
-            await self._resolve(seen, wire, *match.groups())
+            await self._resolve(request, wire, *match.groups())
         else:
             await self._say(wire, 404)
 
@@ -195,7 +195,7 @@ class Hub:
         }
 
     async def _resolve(
-        self, seen: SeenRequest, wire: Wire, repo: str, revision: str, file: str
+        self, request: SeenRequest, wire: Wire, repo: str, revision: str, file: str
     ) -> None:
         repository = self.repos[repo]
         commit = repository.revisions.get(revision, revision)
@@ -206,20 +206,20 @@ class Hub:
         elif repo in self.gated:
             await self._say(wire, gated().status, gated().headers)
         elif len(files[file]) < SMALL:
-            await self._small(seen, wire, repo, commit, file)
+            await self._small(request, wire, repo, commit, file)
         else:
             await self._large(wire, repo, commit, file)
 
     async def _small(
-        self, seen: SeenRequest, wire: Wire, repo: str, commit: str, file: str
+        self, request: SeenRequest, wire: Wire, repo: str, commit: str, file: str
     ) -> None:
         content = self.repos[repo].commits[commit][file]
         headers = {"X-Repo-Commit": commit, "ETag": f'"{self.etag or git_hash(content)}"'}
-        if "/resolve/" in seen.path:
+        if "/resolve/" in request.path:
             headers["Location"] = f"/api/resolve-cache/models/{repo}/{commit}/{file}"
             await self._say(wire, 307, headers)
         else:
-            head = seen.method == "HEAD"
+            head = request.method == "HEAD"
             await self._say(
                 wire, 200, headers | {"Content-Length": str(len(content))}, b"" if head else content
             )
@@ -236,14 +236,14 @@ class Hub:
         }
         await self._say(wire, 302, headers)
 
-    async def _back(self, seen: SeenRequest, wire: Wire) -> None:
+    async def _back(self, request: SeenRequest, wire: Wire) -> None:
         if self.cdn_refusals:
             refusal = self.cdn_refusals.pop(0)
             await self._say(wire, refusal.status, refusal.headers, refusal.body)
             return
-        key = urlsplit(seen.path).path[1:]
+        key = urlsplit(request.path).path[1:]
         fault = self.faults.pop(0) if self.faults else None
-        await self._body(seen, wire, self._content(key), fault)
+        await self._body(request, wire, self._content(key), fault)
 
     def _content(self, key: str) -> bytes:
         commits = chain.from_iterable(repo.commits.values() for repo in self.repos.values())
@@ -251,18 +251,18 @@ class Hub:
         return next(content for content in contents if sha256(content) == key)
 
     async def _body(
-        self, seen: SeenRequest, wire: Wire, content: bytes, fault: Fault | None
+        self, request: SeenRequest, wire: Wire, content: bytes, fault: Fault | None
     ) -> None:
         kind = fault.kind if fault else ""
         if kind == "mute":
             await wire.stall()
-        range_match = re.fullmatch(r"bytes=(\d+)-(\d*)", seen.headers.get("range", ""))
+        range_match = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("range", ""))
         start = int(range_match[1]) if range_match and kind != "no range" else 0
         headers = {"Accept-Ranges": "bytes"}
         if self.cdn_etag:
             headers["ETag"] = f'"{hashlib.md5(content).hexdigest()}"'
-        if "if-range" in seen.headers and (
-            kind == "changed" or seen.headers["if-range"] != headers.get("ETag")
+        if "if-range" in request.headers and (
+            kind == "changed" or request.headers["if-range"] != headers.get("ETag")
         ):
             start = 0
         if start >= len(content) and range_match:

@@ -194,17 +194,17 @@ class Server:
             writer.close()
 
     async def _answer(
-        self, seen: SeenRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, request: SeenRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bytes:
         wire = Wire(writer, asyncio.Event())
-        watch = asyncio.create_task(_watch(reader, seen, wire))
-        await self.script(seen, wire)
+        watch = asyncio.create_task(_watch(reader, request, wire))
+        await self.script(request, wire)
         if wire.chunked and not writer.is_closing():
             await wire.raw(b"0\r\n\r\n")
         elif not wire.chunked and not wire.kept:
             writer.close()
         early = await watch
-        if seen.closed_at:
+        if request.closed_at:
             writer.close()
         return early
 
@@ -286,14 +286,14 @@ async def _read(reader: asyncio.StreamReader, early: bytes) -> SeenRequest | Non
     return SeenRequest(method, path, headers, body, time.monotonic())
 
 
-async def _watch(reader: asyncio.StreamReader, seen: SeenRequest, wire: Wire) -> bytes:
+async def _watch(reader: asyncio.StreamReader, request: SeenRequest, wire: Wire) -> bytes:
     """The first byte of the next request, or the moment the client closed."""
     early = b""
     with suppress(ConnectionError, ssl.SSLError):
         early = await reader.read(1)
     if not early:
-        seen.closed_at = time.monotonic()
-        seen.closed.set()
+        request.closed_at = time.monotonic()
+        request.closed.set()
         wire.gone.set()
     return early
 
@@ -508,7 +508,7 @@ class Speaker:
 def saying(*frames: Any, done: bool = True) -> Script:
     """A script that streams `frames` and ends well."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*frames, *(["[DONE]"] if done else []))
 
@@ -553,7 +553,7 @@ def proxy(target: Loopback) -> Loopback:
     It answers nothing else.
     """
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         raise NotImplementedError
 
     server = Loopback(script)

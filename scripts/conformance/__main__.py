@@ -75,9 +75,9 @@ class Result:
     note: str = ""
 
 
-async def worker(seen: SeenRequest, wire: Wire) -> None:
+async def worker(request: SeenRequest, wire: Wire) -> None:
     """Call the first tool that is offered, until there is a result; else answer."""
-    body = seen.json
+    body = request.json
     has_result = any(message["role"] == "tool" for message in body["messages"])
     tools = body.get("tools") or ()
     await wire.head()
@@ -327,12 +327,12 @@ def mcp_client() -> Result:
     return _mcp_scenarios("Client", words, TABLE["mcp"]["client_without"])
 
 
-async def worker_of_mcp(seen: SeenRequest, wire: Wire) -> None:
+async def worker_of_mcp(request: SeenRequest, wire: Wire) -> None:
     """Answer, but for a question that is to fail."""
-    if FAULT in str(seen.json["messages"]):
+    if FAULT in str(request.json["messages"]):
         await wire.json({"error": {"message": "it was told to fail"}}, status=400)
     else:
-        await worker(seen, wire)
+        await worker(request, wire)
 
 
 def mcp_server() -> Result:

@@ -171,22 +171,22 @@ class Provider:
     # What evaluations have cost that ended before the present one began
     paid_for_others: Decimal = Decimal(0)
 
-    async def __call__(self, seen: SeenRequest, wire: Wire) -> None:
+    async def __call__(self, request: SeenRequest, wire: Wire) -> None:
         """Answer a call, and bill it, unless it fails before its first word."""
-        is_work = seen.json["model"] != PLANNER
-        text = "\n".join(str(message["content"]) for message in seen.json["messages"])
+        is_work = request.json["model"] != PLANNER
+        text = "\n".join(str(message["content"]) for message in request.json["messages"])
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:
             await asyncio.sleep(0.005)  # others come meanwhile
             if self.chance.random() < self.setting.failing:
-                await self._fail(text, seen, wire, is_work=is_work)
+                await self._fail(text, request, wire, is_work=is_work)
                 return
-            written = self._written(int(seen.json["max_tokens"]), is_work=is_work)
+            written = self._written(int(request.json["max_tokens"]), is_work=is_work)
             read = len(text.encode()) // 4
             self._count(text, read, written, is_work=is_work)
             answer = "because" if is_work else self.setting.plan
-            await says(answer, read=read, written=written)(seen, wire)
+            await says(answer, read=read, written=written)(request, wire)
         finally:
             self.running -= 1
 
@@ -202,18 +202,18 @@ class Provider:
             return LIE * most
         return self.chance.choice((most, most, self.chance.randint(1, most)))
 
-    async def _fail(self, text: str, seen: SeenRequest, wire: Wire, *, is_work: bool) -> None:
+    async def _fail(self, text: str, request: SeenRequest, wire: Wire, *, is_work: bool) -> None:
         kind = self.chance.choice(("status", "broken", "empty"))
         read = len(text.encode()) // 4
         if kind == "status":
             self._count(text, 0, 0, is_work=is_work)
-            await refuses(500)(seen, wire)
+            await refuses(500)(request, wire)
         elif kind == "broken":
             self._count(text, read, 1, is_work=is_work)
-            await breaks("be")(seen, wire)
+            await breaks("be")(request, wire)
         else:
             self._count(text, read, 1, is_work=is_work)
-            await says("", read=read, written=1)(seen, wire)
+            await says("", read=read, written=1)(request, wire)
 
     def _count(self, text: str, read: int, written: int, *, is_work: bool) -> None:
         price = self.setting.price if is_work else PLANNED

@@ -65,13 +65,13 @@ def worker() -> Script:
     """A worker that answers at once, and never where the question asks for that."""
     answers = says("fine")
 
-    async def work(seen: SeenRequest, wire: Wire) -> None:
-        if SLOW_WORDS in seen.body.decode():
+    async def work(request: SeenRequest, wire: Wire) -> None:
+        if SLOW_WORDS in request.body.decode():
             await wire.head()
             await wire.frames(delta("well"))
             await wire.stall()
         else:
-            await answers(seen, wire)
+            await answers(request, wire)
 
     return work
 

@@ -118,7 +118,7 @@ def test_files_system_text_and_schema_go_with_a_question(stage: Stage, tmp_path:
         )
         assert run.answer == '{"n": 1}'
     assert run.trace.question.system == "Be brief."
-    assert "the text of the note" in str([seen.json for seen in stage.asked("alpha")])
+    assert "the text of the note" in str([request.json for request in stage.asked("alpha")])
 
 
 def test_a_directory_in_files_follows_no_link_and_sends_no_secret(
@@ -146,13 +146,13 @@ def test_runs_at_once_share_what_a_worker_does_in_parallel(stage: Stage) -> None
     open_calls = 0
     most_calls = 0
 
-    async def count(seen: SeenRequest, wire: Wire) -> None:
+    async def count(request: SeenRequest, wire: Wire) -> None:
         nonlocal open_calls, most_calls
         open_calls += 1
         most_calls = max(most_calls, open_calls)
         await asyncio.sleep(0.2)  # so long each call could meet another
         open_calls -= 1
-        await says("done")(seen, wire)
+        await says("done")(request, wire)
 
     stage.models["alpha"] = count
 

@@ -200,7 +200,7 @@ def test_a_collector_is_sent_spans_and_texts_where_they_are_asked_for(
     KNOWN_SECRETS.add("sk-a-key-that-was-read")
     stage.models["alpha"] = says("the key is sk-a-key-that-was-read")
 
-    async def receive(seen: SeenRequest, wire: Wire) -> None:
+    async def receive(request: SeenRequest, wire: Wire) -> None:
         await wire.head(200, "application/x-protobuf")
 
     with loopback(receive) as collector:
@@ -211,7 +211,7 @@ def test_a_collector_is_sent_spans_and_texts_where_they_are_asked_for(
         provider = telemetry._provider_for(("otlp",))
         assert provider is not None
         provider.shutdown()
-    assert {seen.path for seen in collector.requests} == {"/v1/traces"}
+    assert {request.path for request in collector.requests} == {"/v1/traces"}
     body = collector.requests[-1].body
     request = service.ExportTraceServiceRequest.FromString(
         gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body
@@ -233,7 +233,7 @@ def test_a_collector_has_the_proxies_and_the_certificates_of_all_requests(
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
     signed = authority(tmp_path)
 
-    async def receive(seen: SeenRequest, wire: Wire) -> None:
+    async def receive(request: SeenRequest, wire: Wire) -> None:
         await wire.head(200, "application/x-protobuf")
 
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):

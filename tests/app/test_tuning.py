@@ -216,8 +216,8 @@ def planner_that_learns(stage: Stage) -> None:
     It writes the lesson itself when it reflects.
     """
 
-    async def plan(seen: SeenRequest, wire: Wire) -> None:
-        texts = [str(message["content"]) for message in seen.json["messages"]]
+    async def plan(request: SeenRequest, wire: Wire) -> None:
+        texts = [str(message["content"]) for message in request.json["messages"]]
         question = texts[-1].rpartition("Question:")[2]
         if "Write better advice" in texts[-1]:
             assert (
@@ -229,7 +229,7 @@ def planner_that_learns(stage: Stage) -> None:
         else:
             code = "code" in question and LESSON in texts[0]
             text = f"{'beta' if code else 'alpha'} | - | Answer it."
-        await says(text)(seen, wire)
+        await says(text)(request, wire)
 
     stage.models |= {"alpha": says("from alpha"), "beta": says("from beta"), "planner": plan}
 
@@ -296,10 +296,10 @@ def test_one_limit_holds_for_all_that_tuning_runs(
     # A run of a worker costs 18 millionths of a dollar, a plan twice that: 160 of them are the
     # evaluation.
     stage.ok(*command, "--max-cost", "0.0050")
-    request_count = sum(seen.method == "POST" for seen in stage.server.requests)
+    request_count = sum(request.method == "POST" for request in stage.server.requests)
     assert request_count * 18e-6 <= 0.0050
     stage.ok(*command, "--max-cost", "0.02", "--plans", "60")
-    more = sum(seen.method == "POST" for seen in stage.server.requests)
+    more = sum(request.method == "POST" for request in stage.server.requests)
     assert request_count < more <= 0.02 / 18e-6
 
 

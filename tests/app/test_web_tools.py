@@ -34,8 +34,8 @@ RESULTS = [
 def site() -> Iterator[Loopback]:
     """A provider of search, and a site."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        match seen.path.partition("?")[0]:
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        match request.path.partition("?")[0]:
             case "/search":
                 await wire.json({"results": RESULTS})
             case "/res/v1/web/search":

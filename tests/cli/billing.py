@@ -49,21 +49,21 @@ class Provider:
         stage.models |= dict.fromkeys(workers, self.work)
         stage.models["planner"] = self.plan
 
-    def bill(self, seen: SeenRequest, price: int) -> int:
-        written = self.overstates * int(seen.json["max_tokens"])
+    def bill(self, request: SeenRequest, price: int) -> int:
+        written = self.overstates * int(request.json["max_tokens"])
         self.billed += written * Decimal(price) / 1_000_000
         return written
 
-    async def work(self, seen: SeenRequest, wire: Wire) -> None:
-        written = self.bill(seen, self.price)
+    async def work(self, request: SeenRequest, wire: Wire) -> None:
+        written = self.bill(request, self.price)
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         await asyncio.sleep(0.05)  # others come meanwhile
         self.running -= 1
-        await says(self.answer, written=written)(seen, wire)
+        await says(self.answer, written=written)(request, wire)
 
-    async def plan(self, seen: SeenRequest, wire: Wire) -> None:
-        await says(self.plan_text, written=self.bill(seen, PLANNED))(seen, wire)
+    async def plan(self, request: SeenRequest, wire: Wire) -> None:
+        await says(self.plan_text, written=self.bill(request, PLANNED))(request, wire)
 
 
 def questions(path: Path, count: int = 40) -> Path:

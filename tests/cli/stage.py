@@ -66,7 +66,7 @@ class Done:
 def sends(*frames: Any) -> Script:
     """A model that streams these frames."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*frames)
 
@@ -81,7 +81,7 @@ def says(*pieces: str, finish: str = "stop", read: int = 11, written: int = 7) -
 def stalls(*pieces: str) -> Script:
     """A model that streams `pieces` and then nothing until the client goes."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*map(delta, pieces))
         await wire.stall()
@@ -92,7 +92,7 @@ def stalls(*pieces: str) -> Script:
 def breaks(*pieces: str) -> Script:
     """A model that streams `pieces` and breaks off."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*map(delta, pieces))
         wire.cut()
@@ -103,7 +103,7 @@ def breaks(*pieces: str) -> Script:
 def refuses(status: int, message: str = "no") -> Script:
     """A model that answers with an error."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         await wire.json({"error": {"message": message, "type": "some_error"}}, status)
 
     return script
@@ -114,7 +114,7 @@ def replies(
 ) -> Script:
     """A model whose whole body is `data`."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         await wire.head(status, kind, **headers)
         if content:
             await wire.send(content)
@@ -137,13 +137,13 @@ class Stage:
     def __post_init__(self) -> None:
         self.server = loopback(self._serve)
 
-    async def _serve(self, seen: SeenRequest, wire: Wire) -> None:
-        if seen.path.endswith("/models"):
+    async def _serve(self, request: SeenRequest, wire: Wire) -> None:
+        if request.path.endswith("/models"):
             await wire.json({"object": "list", "data": [{"id": "alpha"}, {"id": "beta"}]})
             return
-        name = seen.json["model"]
+        name = request.json["model"]
         script = self.models.get(name) or says(self.plan if name == PLANNER else f"{name} answers")
-        await script(seen, wire)
+        await script(request, wire)
 
     @property
     def url(self) -> str:
@@ -163,12 +163,12 @@ class Stage:
 
     def asked(self, model: str) -> list[SeenRequest]:
         """The requests that a model got."""
-        return [seen for seen in self.posts if seen.json["model"] == model]
+        return [request for request in self.posts if request.json["model"] == model]
 
     @property
     def posts(self) -> list[SeenRequest]:
         """The requests that any model got."""
-        return [seen for seen in self.server.requests if seen.method == "POST"]
+        return [request for request in self.server.requests if request.method == "POST"]
 
     @property
     def own_settings(self) -> dict[str, Any]:

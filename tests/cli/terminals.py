@@ -223,7 +223,7 @@ class Gate:
     def let(self, count: int = 1) -> None:
         self._open.release(count)
 
-    async def __call__(self, seen: SeenRequest, wire: Wire) -> None:
+    async def __call__(self, request: SeenRequest, wire: Wire) -> None:
         await wire.head()
         for piece in self.pieces:
             await asyncio.to_thread(self._open.acquire, timeout=PATIENCE)

@@ -162,7 +162,7 @@ def test_an_answer_that_is_not_json_exits_7(stage: Stage, tmp_path: Path) -> Non
 
 def test_the_seed_goes_with_every_call(stage: Stage) -> None:
     stage.inside("ask", "hi", "--seed", "7")
-    assert [seen.json["seed"] for seen in stage.posts] == [7, 7]
+    assert [request.json["seed"] for request in stage.posts] == [7, 7]
 
 
 def test_a_disabled_worker_is_not_offered(stage: Stage) -> None:
@@ -290,7 +290,7 @@ def test_a_plan_runs_for_another_question_and_other_files(stage: Stage, tmp_path
     (tmp_path / "new.txt").write_text("new text")
     assert stage.inside("run", file, "How", "few?", "-f", tmp_path / "new.txt").code == 0
     assert stage.inside("run", file, "-", given="piped text").code == 0
-    replaced, piped = (json.dumps(seen.json["messages"]) for seen in stage.asked("beta"))
+    replaced, piped = (json.dumps(request.json["messages"]) for request in stage.asked("beta"))
     assert all(text in replaced for text in ("How few?", "new text", "new.txt", "Be brief."))
     assert not any(text in replaced for text in ("old text", "How many?"))
     assert all(text in piped for text in ("How many?", "piped text"))

@@ -811,8 +811,8 @@ def repository(tmp_path: Path) -> Path:
 def calls_tool(name: str, arguments: dict[str, Any], then: str) -> Script:
     """A model that calls a tool, and answers with `then` and the result of the call."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        last = seen.json["messages"][-1]
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        last = request.json["messages"][-1]
         await wire.head()
         if last["role"] == "tool":
             frames = [delta(f"{then} {last['content']}"), delta(finish="stop")]

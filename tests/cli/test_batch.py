@@ -42,13 +42,13 @@ PLANNED = 'mode = "ultra"\n[limits]\nattempts = 1'
 """Settings by which a plan is made for one worker, too."""
 
 
-async def echo(seen: SeenRequest, wire: Wire) -> None:
-    number = asked_number(seen)
-    await (refuses(400, "no thirteens") if number == "13" else says(number))(seen, wire)
+async def echo(request: SeenRequest, wire: Wire) -> None:
+    number = asked_number(request)
+    await (refuses(400, "no thirteens") if number == "13" else says(number))(request, wire)
 
 
-def asked_number(seen: SeenRequest) -> str:
-    match = re.search(r"number (\d+)", str(seen.json["messages"]))
+def asked_number(request: SeenRequest) -> str:
+    match = re.search(r"number (\d+)", str(request.json["messages"]))
     return match[1] if match else ""
 
 
@@ -204,12 +204,12 @@ def test_a_killed_batch_is_finished_by_the_same_command(
     out = tmp_path / "answers.jsonl"
     asked = 0
 
-    async def held(seen: SeenRequest, wire: Wire) -> None:
+    async def held(request: SeenRequest, wire: Wire) -> None:
         nonlocal asked
         asked += 1
         if asked == 20:
             os.killpg(process.pid, signal.SIGKILL)
-        await (echo if asked < 20 else stalls())(seen, wire)
+        await (echo if asked < 20 else stalls())(request, wire)
 
     one_worker.models["alpha"] = held
     command = (
@@ -434,7 +434,7 @@ def test_answers_that_somebody_takes_away_are_told_and_kept(
     out = tmp_path / "a.jsonl"
     asked = 0
 
-    async def taken(seen: SeenRequest, wire: Wire) -> None:
+    async def taken(request: SeenRequest, wire: Wire) -> None:
         nonlocal asked
         asked += 1
         if asked == 4:
@@ -444,7 +444,7 @@ def test_answers_that_somebody_takes_away_are_told_and_kept(
                 out.unlink()
             if act == "replace":
                 out.write_text('{"id": "mine"}\n')
-        await echo(seen, wire)
+        await echo(request, wire)
 
     one_worker.models["alpha"] = taken
     command = ("batch", source, "-o", out, "--parallel", "1", "--yes", "--order", "input")
@@ -615,10 +615,10 @@ def test_one_refused_question_is_a_failure_of_its_own(
     one_worker.configure(PLANNED, workers=("alpha",))
     say = echo if model == "alpha" else says(one_worker.plan)
 
-    async def filtered(seen: SeenRequest, wire: Wire) -> None:
-        await (refuses(status, "filtered") if "number 11" in str(seen.json["messages"]) else say)(
-            seen, wire
-        )
+    async def filtered(request: SeenRequest, wire: Wire) -> None:
+        await (
+            refuses(status, "filtered") if "number 11" in str(request.json["messages"]) else say
+        )(request, wire)
 
     one_worker.models[model] = filtered
     source = write(tmp_path / "q.txt", [f"number {number}" for number in (11, 12, 14, 15, 16, 11)])
@@ -704,7 +704,7 @@ def test_a_batch_on_ray_that_is_interrupted_ends_as_one_without_it(
     questions = numbers(tmp_path / "q.jsonl", 4)
     words = ("batch", questions, "-o", tmp_path / "a.jsonl", "--yes", "--no-trace")
 
-    async def interrupts(seen: SeenRequest, wire: Wire) -> None:
+    async def interrupts(request: SeenRequest, wire: Wire) -> None:
         if len(one_worker.asked("alpha")) == 1:
             process.send_signal(signal.SIGINT)
         await wire.stall()
@@ -746,9 +746,9 @@ def test_an_evaluation_on_nodes_runs_cases_once(
     cases.write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = ("eval", cases, "--systems", "alone", "--yes", "--json")
 
-    async def overloaded_by_13(seen: SeenRequest, wire: Wire) -> None:
-        number = asked_number(seen)
-        await (refuses(503) if number == "13" else says(number))(seen, wire)
+    async def overloaded_by_13(request: SeenRequest, wire: Wire) -> None:
+        number = asked_number(request)
+        await (refuses(503) if number == "13" else says(number))(request, wire)
 
     one_worker.models["alpha"] = overloaded_by_13
     first = one_worker.ok(*words, "--ray", "auto").json["systems"]

@@ -269,7 +269,12 @@ def test_another_model_plans_from_the_next_question_on(
 ) -> None:
     stage.models["beta"] = says(ONE)
     talk("/planner beta", "/tools", "Why?", "/planner -", "Why not?")
-    assert [seen.json["model"] for seen in stage.posts] == ["beta", "alpha", "planner", "alpha"]
+    assert [request.json["model"] for request in stage.posts] == [
+        "beta",
+        "alpha",
+        "planner",
+        "alpha",
+    ]
     stderr = capsys.readouterr().err
     assert "beta plans" in stderr
     assert "there are no tools" in stderr

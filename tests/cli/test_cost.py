@@ -69,9 +69,9 @@ HOSTILE: dict[str, dict[str, Any]] = {
 def test_no_worker_switches_the_limits_of_a_day_off(stage: Stage) -> None:
     counted = list(HOSTILE.values())
 
-    async def strange(seen: SeenRequest, wire: Wire) -> None:
+    async def strange(request: SeenRequest, wire: Wire) -> None:
         count = usage(**counted[len(stage.asked("alpha")) - 1])
-        await sends(delta("some words"), delta(finish="stop"), count, "[DONE]")(seen, wire)
+        await sends(delta("some words"), delta(finish="stop"), count, "[DONE]")(request, wire)
 
     stage.models["alpha"] = strange
     stage.configure(

@@ -48,10 +48,10 @@ DEAR = dict.fromkeys(("alpha", "beta"), "price = { input = 1000, output = 1000 }
 def knows(*numbers: int) -> Script:
     """A worker that adds one to these numbers, and answers 0 to all others."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        text = " ".join(message["content"] for message in seen.json["messages"])
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        text = " ".join(message["content"] for message in request.json["messages"])
         right = next((number for number in numbers if f"What is {number} + 1?" in text), -1)
-        await says(f"It is {right + 1}.", read=20, written=4)(seen, wire)
+        await says(f"It is {right + 1}.", read=20, written=4)(request, wire)
 
     return script
 
@@ -260,12 +260,12 @@ def cut_off(stage: Stage, *arguments: str | Path, by: signal.Signals) -> Done:
     asked = 0
     waits = threading.Event()
 
-    async def held(seen: SeenRequest, wire: Wire) -> None:
+    async def held(request: SeenRequest, wire: Wire) -> None:
         nonlocal asked
         asked += 1
         if asked > 2:
             waits.set()
-        await (scripts["beta"] if asked <= 2 else stalls())(seen, wire)
+        await (scripts["beta"] if asked <= 2 else stalls())(request, wire)
 
     stage.models["beta"] = held
     with stage.start(
@@ -694,11 +694,11 @@ COLOURS = [
 def repeats(*tags: str) -> Script:
     """A worker that gives right answers only for these tags."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        text = seen.json["messages"][-1]["content"]
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        text = request.json["messages"][-1]["content"]
         word = text.partition("Say ")[2].partition(".")[0]
         await says(word if word.partition(" ")[0] in tags else "nothing", read=30, written=5)(
-            seen, wire
+            request, wire
         )
 
     return script

@@ -209,9 +209,9 @@ def test_keys_are_tested_with_each_providers_word(stage: Stage) -> None:
         "rate-limited": (429, {"error": {"message": "slow down", "code": "rate_limit_exceeded"}}),
     }
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         # Google has a header of its own
-        key = seen.headers.get("x-goog-api-key") or seen.headers["authorization"]
+        key = request.headers.get("x-goog-api-key") or request.headers["authorization"]
         status, body = replies[key.rpartition("sk-key-that-is-")[2]]
         await wire.json(body, status)
 
@@ -259,7 +259,7 @@ def test_the_same_key_of_two_providers_at_one_address_is_tested_for_both(stage: 
 def test_keys_are_tested_at_the_same_time(stage: Stage) -> None:
     everybody = asyncio.Barrier(3)
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         await everybody.wait()
         await wire.json({"data": []})
 
@@ -310,7 +310,9 @@ def test_a_run_sends_the_key_of_the_keyring(stage: Stage, keyring: str) -> None:
     stage.configure(workers=("alpha",))
     stage.ok("keys", "set", "openai-compatible", "--base-url", stage.url, given=KEY)
     assert stage.ok("ask", "why?").out == "alpha answers\n"
-    assert {seen.headers.get("authorization") for seen in stage.asked("alpha")} == {f"Bearer {KEY}"}
+    assert {request.headers.get("authorization") for request in stage.asked("alpha")} == {
+        f"Bearer {KEY}"
+    }
     lock(keyring)
     assert [row["key"] for row in stage.inside("workers", "list", "--json").json] == ["keyring"]
     stage.fails(4, "ask", "why?", told="unlock it")
@@ -319,14 +321,16 @@ def test_a_run_sends_the_key_of_the_keyring(stage: Stage, keyring: str) -> None:
 def test_a_run_goes_on_when_the_keyring_is_locked_meanwhile(stage: Stage, keyring: str) -> None:
     stage.ok("keys", "set", "openai-compatible", "--base-url", stage.url, given=KEY)
 
-    async def lock_and_answer(seen: SeenRequest, wire: Wire) -> None:
+    async def lock_and_answer(request: SeenRequest, wire: Wire) -> None:
         lock(keyring)
-        await says("alpha answers")(seen, wire)
+        await says("alpha answers")(request, wire)
 
     stage.plan = TWO
     stage.models["alpha"] = lock_and_answer
     assert stage.ok("ask", "why?").out == "beta answers\n"
-    assert [seen.headers.get("authorization") for seen in stage.asked("beta")] == [f"Bearer {KEY}"]
+    assert [request.headers.get("authorization") for request in stage.asked("beta")] == [
+        f"Bearer {KEY}"
+    ]
     stage.fails(4, "ask", "why?", told="unlock it")
 
 

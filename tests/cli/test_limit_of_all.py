@@ -81,12 +81,12 @@ def test_a_batch_counts_calls_that_a_kill_has_cut_off(
     )
     work = provider.work
 
-    async def killed(seen: SeenRequest, wire: Wire) -> None:
+    async def killed(request: SeenRequest, wire: Wire) -> None:
         if provider.billed > 3:
-            provider.bill(seen, provider.price)
+            provider.bill(request, provider.price)
             os.killpg(process.pid, signal.SIGKILL)
             return
-        await work(seen, wire)
+        await work(request, wire)
 
     stage.models["alpha"] = killed
     with stage.start(*command) as process:

@@ -106,11 +106,11 @@ def asked(stage: Stage, owner: str, *more: str) -> Done:
     """One question to a conductor whose server says that `owner` owns its models."""
     answer = stage.server.script
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        if seen.path.endswith("/models"):
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if request.path.endswith("/models"):
             await wire.json({"object": "list", "data": [{"id": PLANNER, "owned_by": owner}]})
         else:
-            await answer(seen, wire)
+            await answer(request, wire)
 
     stage.server.script = script
     return stage.inside("ask", "Why?", "--format", "jsonl", *more)
@@ -120,8 +120,8 @@ def sent(stage: Stage) -> list[dict[str, Any]]:
     """The fields by which the conductor's server was told a form, request by request."""
     names = ("grammar", "response_format")
     return [
-        {name: seen.json[name] for name in names if name in seen.json}
-        for seen in stage.asked(PLANNER)
+        {name: request.json[name] for name in names if name in request.json}
+        for request in stage.asked(PLANNER)
     ]
 
 
@@ -135,7 +135,7 @@ def test_a_server_that_takes_only_a_schema_is_asked_for_json(stage: Stage, owner
     (form,) = sent(stage)
     steps = form["response_format"]["json_schema"]["schema"]["properties"]["steps"]
     assert steps["items"]["properties"]["worker"]["enum"] == ["A", "B"]
-    assert [seen.path for seen in stage.server.requests].count("/v1/models") == 1
+    assert [request.path for request in stage.server.requests].count("/v1/models") == 1
 
 
 def test_a_server_that_takes_a_grammar_is_asked_for_lines(stage: Stage) -> None:
@@ -156,7 +156,7 @@ def test_a_worker_of_a_provider_that_keeps_schemas_plans_in_json(
     stage.configure(own, conductor="boss")
     done = stage.ok("ask", "Why?", "--format", "jsonl", "--workers", "alpha,beta")
     assert done.events[0]["profile"] == "prompted-json"
-    assert "/v1/models" not in [seen.path for seen in stage.server.requests]
+    assert "/v1/models" not in [request.path for request in stage.server.requests]
 
 
 QUESTION: Final = "Find the capital of Japan, then spell it backwards."

@@ -200,7 +200,7 @@ def test_a_test_is_one_token_with_the_workers_own_settings(stage: Stage) -> None
 
 
 def test_thinking_is_a_token_too(stage: Stage) -> None:
-    async def thinks(seen: SeenRequest, wire: Wire) -> None:
+    async def thinks(request: SeenRequest, wire: Wire) -> None:
         await wire.head()
         await wire.frames(delta(reasoning_content="Hm."))
         await wire.stall()
@@ -599,7 +599,7 @@ def test_a_pool_that_the_user_wrote_is_not_changed(stage: Stage) -> None:
 def test_adding_a_worker_stores_the_context_that_its_server_gives_it(stage: Stage) -> None:
     """A larger one that the user sets stays; with another model it is asked for again."""
 
-    async def lists(seen: SeenRequest, wire: Wire) -> None:
+    async def lists(request: SeenRequest, wire: Wire) -> None:
         contexts = {"alpha": 16_384, "beta": 8192, "gamma": None}
         models = [{"id": name, "max_model_len": context} for name, context in contexts.items()]
         await wire.json({"data": models})

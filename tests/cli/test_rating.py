@@ -53,7 +53,7 @@ def prompt_of_planner(stage: Stage) -> str:
 def test_a_rating_changes_the_cards_that_the_planner_reads(carded: Stage) -> None:
     asked(carded, TWO)
     before = prompt_of_planner(carded)
-    sent = [seen.json for seen in carded.asked("alpha")]
+    sent = [request.json for request in carded.asked("alpha")]
     done = carded.inside("trace", "rate", "last", "bad")
     assert (done.code, done.err) == (0, "")
     assert done.out.endswith(" bad; credit: alpha 0.50, beta 0.50\n")
@@ -65,7 +65,7 @@ def test_a_rating_changes_the_cards_that_the_planner_reads(carded: Stage) -> Non
     asked(carded, TWO)
     assert before.replace("math 0.80", "math 0.78") == prompt_of_planner(carded)
     assert "math 0.78" in prompt_of_planner(carded)
-    assert [seen.json for seen in carded.asked("alpha")] == sent * 2
+    assert [request.json for request in carded.asked("alpha")] == sent * 2
 
 
 def test_a_worker_of_several_steps_is_named_once_in_a_rating(carded: Stage) -> None:

@@ -126,7 +126,7 @@ def keyed(stage: Stage) -> Stage:
 
 
 def sent(stage: Stage) -> set[str]:
-    return {seen.headers.get("authorization", "") for seen in stage.server.requests}
+    return {request.headers.get("authorization", "") for request in stage.server.requests}
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -221,7 +221,7 @@ def test_litellms_errors_hold_no_key(stage: Stage, monkeypatch: pytest.MonkeyPat
     stage.models = {"claude-x": error(401, everything())}
     done = stage.run("--debug", "ask", "why?", "--format", "json")
     assert done.code != 0
-    assert any(seen.headers.get("x-api-key") == KEY for seen in stage.server.requests)
+    assert any(request.headers.get("x-api-key") == KEY for request in stage.server.requests)
     searched(stage, done)
 
 

@@ -192,9 +192,9 @@ def test_a_worker_that_is_busy_once_works(
     """It is asked once more, as in a run, before its test has failed."""
     monkeypatch.setattr(workers, "BUSY_SECONDS", 0.01)
 
-    async def busy_once(seen: SeenRequest, wire: Wire) -> None:
+    async def busy_once(request: SeenRequest, wire: Wire) -> None:
         script = refuses(status) if len(stage.asked("alpha")) == 1 else says("ready")
-        await script(seen, wire)
+        await script(request, wire)
 
     stage.models["alpha"] = busy_once
     stage.ok("workers", "test", "alpha")

@@ -34,8 +34,8 @@ def last_prompt(stage: Stage) -> str:
 
 @pytest.fixture
 def site() -> Iterator[Loopback]:
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        match seen.path.partition("?")[0]:
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        match request.path.partition("?")[0]:
             case "/page":
                 await wire.head(kind="text/html; charset=utf-8")
                 await wire.send(HTML)
@@ -174,8 +174,8 @@ def github(asking: Stage) -> Iterator[Loopback]:
         "/repos/o/r/issues/8/comments": [COMMENTS[0] | {"body": f"c{n}"} for n in range(150)],
     }
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        path, _, query = seen.path.partition("?")
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        path, _, query = request.path.partition("?")
         if path == "/repos/old/r/issues/8":
             await wire.json({}, 301, location="/repositories/1/issues/8")
             return
@@ -204,7 +204,7 @@ def test_a_pull_request_is_attached_with_its_comments_and_changes(
     assert "3 changed files; left out: 1 likely secret (.env)" in done.err
     assert "logo.png" in done.err
     # The token in the variable is for github.com, and goes to no other address.
-    assert all("authorization" not in seen.headers for seen in github.requests)
+    assert all("authorization" not in request.headers for request in github.requests)
 
 
 def test_a_number_is_of_the_repository_that_one_works_in(
@@ -255,7 +255,9 @@ def test_a_key_that_is_stored_for_the_address_is_sent_to_it(
         given="k" * 40,
     )
     asking.ok("ask", "Why?", "-f", "issue:o/r#8")
-    assert {seen.headers["authorization"] for seen in github.requests} == {"Bearer " + "k" * 40}
+    assert {request.headers["authorization"] for request in github.requests} == {
+        "Bearer " + "k" * 40
+    }
     assert "# It is stale" in last_prompt(asking)
     assert "c149" in last_prompt(asking)
 

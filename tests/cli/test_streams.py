@@ -60,7 +60,7 @@ def test_help_that_nobody_reads_is_no_error(stage: Stage, words: str) -> None:
 
 
 def test_closed_pipe_stops_the_run(stage: Stage) -> None:
-    async def endless(seen: SeenRequest, wire: Wire) -> None:
+    async def endless(request: SeenRequest, wire: Wire) -> None:
         await wire.head()
         while not wire.gone.is_set():
             await wire.frames(delta("more "))

@@ -149,7 +149,7 @@ def test_a_file_of_the_template_private_stays_on_this_machine(stage: Stage, tmp_
     way = {"http_proxy": stage.server.url, "no_proxy": "127.0.0.1"}
     stage.ok("ask", "-t", "private", "-f", contract, "-p", "remote=far", env=way)
     assert "a clause of mine" in str(stage.asked("near")[0].json)
-    assert [str(seen.json).count("a clause of mine") for seen in stage.asked("far")] == [0]
+    assert [str(request.json).count("a clause of mine") for request in stage.asked("far")] == [0]
     stage.ok("template", "save", "kept")
     kept = tomllib.loads((own(stage) / "kept.toml").read_text())
     assert kept["files_only"] == ["provider:local"]
@@ -303,7 +303,7 @@ def test_the_private_file_stays_on_this_machine(pool: Stage, tmp_path: Path) -> 
     pool.configure(workers=(), more="\n".join(["[policy]", local, *tables]))
     (tmp_path / "contract.txt").write_text("secret clause")
     pool.ok("ask", "-t", "private", "-f", tmp_path / "contract.txt")
-    assert "secret clause" not in json.dumps([seen.json for seen in pool.asked("gpt")])
+    assert "secret clause" not in json.dumps([request.json for request in pool.asked("gpt")])
     assert len(pool.asked("gpt")) == 1
 
 

@@ -59,10 +59,10 @@ def diary(stage: Stage) -> list[str]:
 def calls(name: str, **arguments: Any) -> Script:
     """A model that calls a tool once, and then answers with what came back."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        speaker = Speaker(seen, wire)
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        speaker = Speaker(request, wire)
         await speaker.begin()
-        results = [message for message in seen.json["messages"] if message["role"] == "tool"]
+        results = [message for message in request.json["messages"] if message["role"] == "tool"]
         if results:
             await speaker.say(f"the tool says: {results[-1]['content']}")
         else:
@@ -545,7 +545,7 @@ def test_a_worker_a_pool_and_a_run_name_tools(tools: Stage) -> None:
     assert tools.inside("ask", "?", "--pool", "p", "--mode", "ultra").out == "the tool says: 2\n"
     assert "the tool says" not in tools.inside("ask", "?", "--pool", "p", "--tools", "none").out
     planner = next(
-        json.loads(seen.body) for seen in tools.server.requests if b"planner" in seen.body
+        json.loads(request.body) for request in tools.server.requests if b"planner" in request.body
     )
     assert "can use tools: do sums." in planner["messages"][1]["content"]
 

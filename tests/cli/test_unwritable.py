@@ -265,11 +265,11 @@ def test_too_few_open_files_are_told_as_that(stage: Stage, tmp_path: Path) -> No
     """A connection that the system refuses does not look like a server that is off."""
     failures = tmp_path / "a.failed.jsonl"
 
-    async def slowly(seen: SeenRequest, wire: Wire) -> None:
+    async def slowly(request: SeenRequest, wire: Wire) -> None:
         # All connections that the system allows are open until one is refused
         while not failures.exists() and not wire.gone.is_set():  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.01)
-        await says("done")(seen, wire)
+        await says("done")(request, wire)
 
     stage.configure("[limits]\nattempts = 1", workers={"alpha": "parallel = 64\n"})
     stage.models["alpha"] = slowly

@@ -175,11 +175,11 @@ def answering(value: Any, status: int = 200, **headers: str) -> Script:
 def refusing(errors: Mapping[str, Mapping[str, Any]], then: Script, status: int = 400) -> Script:
     """A server that refuses each of these fields with its error, and takes the rest."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         for name, error in errors.items():
-            if name in seen.json:
+            if name in request.json:
                 return await wire.json({"type": "error", "error": error}, status)
-        return await then(seen, wire)
+        return await then(request, wire)
 
     return script
 
@@ -199,8 +199,8 @@ def events(*values: dict[str, Any]) -> Script:
 def speaking(*words: str) -> Script:
     """A server that says these words, piece by piece, in whatever protocol it is asked."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        speaker = Speaker(seen, wire)
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        speaker = Speaker(request, wire)
         await speaker.begin()
         for piece in words:
             await speaker.say(piece)

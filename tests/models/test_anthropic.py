@@ -98,17 +98,17 @@ def test_an_error_in_anthropic_s_stream_has_its_reason() -> None:
 
 
 def test_a_model_with_a_smaller_limit_on_output_is_asked_again_with_it() -> None:
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        if seen.json["max_tokens"] > 4096:
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if request.json["max_tokens"] > 4096:
             message = (
-                f"max_tokens: {seen.json['max_tokens']} > 4096, which is the maximum allowed "
+                f"max_tokens: {request.json['max_tokens']} > 4096, which is the maximum allowed "
                 "number of output tokens"
             )
             return await wire.json(
                 {"type": "error", "error": {"type": "invalid_request_error", "message": message}},
                 400,
             )
-        return await fine(seen, wire)
+        return await fine(request, wire)
 
     chunks, seen = asked_by("anthropic", script, model="claude-3-haiku")
     assert text(chunks) == "Yes."

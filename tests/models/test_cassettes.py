@@ -159,8 +159,8 @@ def replayed(name: str, piece: int) -> Script:
     It has nothing but that.
     """
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        if seen.method == "GET":
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if request.method == "GET":
             await wire.json({"error": {"message": "not found"}}, 404)
             return
         content = (CASSETTES / name).read_bytes()

@@ -76,7 +76,7 @@ def test_a_providers_key_is_sent_to_its_own_address_only() -> None:
     with loopback(saying(delta("Yes.", finish="stop"), usage())) as server:
         ask(open_model(worker("openai", "m", base_url=server.url), environ=environ))
         ask(open_model(worker("openai", "m", base_url=server.url, key_env="MINE"), environ=environ))
-    sent = [seen.headers.get("authorization") for seen in server.requests]
+    sent = [request.headers.get("authorization") for request in server.requests]
     assert sent == [None, "Bearer sk-mine-123"]
 
 
@@ -207,10 +207,10 @@ SECRETS = {
 }
 
 
-async def echo(seen: SeenRequest, wire: Wire) -> None:
+async def echo(request: SeenRequest, wire: Wire) -> None:
     said = []
     for name in SECRETS:
-        header = seen.headers[name]
+        header = request.headers[name]
         said += [header, header[:-1], header[::-1]]
     await wire.head()
     await wire.frames(

@@ -70,7 +70,7 @@ def test_a_question_is_asked_in_the_words_of_the_protocol() -> None:
 
 
 def test_an_answer_in_one_piece_is_understood() -> None:
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         message = {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}
         await wire.json(
             {
@@ -91,7 +91,7 @@ def test_an_answer_in_one_piece_is_understood() -> None:
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json"])
 def test_a_stream_under_a_wrong_name_is_a_stream(kind: str) -> None:
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         await wire.head(200, kind)
         await wire.send(": ping\n\n")
         await wire.frames(*YES, "[DONE]")
@@ -113,12 +113,12 @@ def test_an_end_is_an_end_by_either_sign(frames: tuple[Any, ...], done: bool, fi
     assert (text(chunks), chunks[-1].finish) == ("Yes.", finish)
 
 
-async def half_json(seen: SeenRequest, wire: Wire) -> None:
+async def half_json(request: SeenRequest, wire: Wire) -> None:
     await wire.head(200, "application/json")
     await wire.send('{"choices": [')
 
 
-async def endless_line(seen: SeenRequest, wire: Wire) -> None:
+async def endless_line(request: SeenRequest, wire: Wire) -> None:
     await wire.head()
     while not wire.gone.is_set():
         await wire.send("x" * 65536)
@@ -143,7 +143,7 @@ def test_what_is_no_reply_is_broken(script: Script) -> None:
 
 
 def test_a_web_page_is_no_reply() -> None:
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         await wire.head(200, "text/html")
         await wire.send(
             "\n<!doctype html><html><title>Welcome</title><script>x()</script><p>to the router"
@@ -159,7 +159,7 @@ def test_a_web_page_is_no_reply() -> None:
 def test_an_error_inside_an_answer_is_an_error(whole: bool) -> None:
     error = {"error": {"message": "Slow down, sk-123456", "code": "rate_limit_exceeded"}}
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         if whole:
             return await wire.json(error)
         await wire.head()
@@ -223,7 +223,7 @@ def test_a_bound_that_is_refused_by_both_names_is_an_error() -> None:
 
 
 def test_a_server_that_does_not_close_after_its_last_word_is_not_waited_for() -> None:
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*YES, "[DONE]")
         await wire.stall()
@@ -239,10 +239,10 @@ def test_a_model_without_a_name_is_the_first_that_the_server_lists() -> None:
         {"id": "second"},
     ]
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        if seen.path == "/v1/models":
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if request.path == "/v1/models":
             return await wire.json({"data": models})
-        return await saying(*YES)(seen, wire)
+        return await saying(*YES)(request, wire)
 
     both, requests = replies(script, ASKED, ASKED, model="")
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
@@ -321,8 +321,8 @@ def asked_for(
 def refusing_above(above: int, message: str) -> Script:
     """A server that refuses to write more tokens than `above`."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        max_tokens = seen.json["max_tokens"]
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        max_tokens = request.json["max_tokens"]
         if max_tokens > above:
             return await wire.json({"error": {"message": message.format(asked=max_tokens)}}, 400)
         await wire.head()

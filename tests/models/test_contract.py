@@ -197,8 +197,8 @@ def test_a_long_row_of_the_same_word_is_text_like_any_other(name: str) -> None:
 @pytest.mark.parametrize("name", REMOTE)
 @pytest.mark.parametrize("how", ["cut", "silent", "garbage"])
 def test_death_in_the_middle_of_a_reply_is_broken(name: str, how: str) -> None:
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        speaker = Speaker(seen, wire)
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        speaker = Speaker(request, wire)
         await speaker.begin()
         await speaker.say("Ye")
         if how == "cut":
@@ -232,8 +232,8 @@ def test_the_time_for_a_call_bounds_it(name: str, when: str) -> None:
         assert server.requests[0].closed.wait(30)
 
 
-async def endless(seen: SeenRequest, wire: Wire) -> None:
-    speaker = Speaker(seen, wire)
+async def endless(request: SeenRequest, wire: Wire) -> None:
+    speaker = Speaker(request, wire)
     await speaker.begin()
     await speaker.say("and ")
     await wire.stall()
@@ -299,9 +299,9 @@ def ask(name: str, script: Script, request: Request) -> tuple[list[Chunk], str]:
         return chunks, json.dumps(server.requests[0].json)
 
 
-async def calling(seen: SeenRequest, wire: Wire) -> None:
+async def calling(request: SeenRequest, wire: Wire) -> None:
     """Thinks, speaks, and calls two tools at once, the arguments of one in pieces."""
-    speaker = Speaker(seen, wire)
+    speaker = Speaker(request, wire)
     await speaker.begin()
     await speaker.think("I need the weather.", signature="c2ln")
     await speaker.say("Let me look.")

@@ -90,7 +90,7 @@ def test_a_local_ollama_offers_its_first_models(
     assert discovered[0].options == (
         {"base_url": f"http://127.0.0.1:{server.port}/v1"} if moved else {}
     )
-    assert [seen.path for seen in server.requests] == ["/api/tags"]
+    assert [request.path for request in server.requests] == ["/api/tags"]
     assert [(worker.name, worker.model, worker.parallel) for worker in discovered] == [
         ("qwen3-8b", "qwen3:8b", 1),
         ("llama4", "library/llama4:latest", 1),
@@ -365,8 +365,8 @@ def test_the_context_that_a_server_gives_a_model_is_asked_for(
 ) -> None:
     """Not the one that it was trained with, which may be much more than it is given."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        answer = answers.get(seen.path)
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        answer = answers.get(request.path)
         await wire.json(answer or {"error": "nothing here"}, 200 if answer else 404)
 
     with loopback(script) as server:

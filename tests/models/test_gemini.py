@@ -74,11 +74,11 @@ def turn_of(chunks: list[Chunk], content: str | None = None) -> Message:
 def refusing_once(word: str, message: str) -> Script:
     """A server that refuses what has this word in it, and takes the rest."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        if word in json.dumps(seen.json):
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if word in json.dumps(request.json):
             error = {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}
             return await wire.json({"error": error}, 400)
-        return await fine(seen, wire)
+        return await fine(request, wire)
 
     return script
 

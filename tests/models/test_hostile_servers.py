@@ -54,8 +54,8 @@ def error_of(name: str, script: Any, request: Request = REQUEST) -> tuple[list[C
 def calling(*pieces: str, name: str = "weather", **more: Any) -> Script:
     """A server whose reply is one call with these pieces of arguments."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        speaker = Speaker(seen, wire)
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        speaker = Speaker(request, wire)
         await speaker.begin()
         await speaker.call(name, *pieces, **more)
         await speaker.end()
@@ -65,8 +65,8 @@ def calling(*pieces: str, name: str = "weather", **more: Any) -> Script:
 
 @EACH
 def test_ten_thousand_calls_are_cut_off(name: str) -> None:
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        speaker = Speaker(seen, wire)
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        speaker = Speaker(request, wire)
         await speaker.begin()
         while speaker.calls < 10_000 and not wire.gone.is_set():
             await speaker.call("weather", "{}")
@@ -188,7 +188,7 @@ FLOOD = 24 << 20
 def flooding(kind: str, begin: bytes, piece: bytes) -> Script:
     """A server that begins so and then says this piece without end, or nearly."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         await wire.head(200, kind)
         if begin:  # an empty chunk would end the answer
             await wire.send(begin)
@@ -201,7 +201,7 @@ def flooding(kind: str, begin: bytes, piece: bytes) -> Script:
 
 
 def packed(how: str, content: bytes) -> Script:
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         await wire.head(200, "application/json", content_encoding=how)
         await wire.send(content)
 

@@ -104,7 +104,7 @@ def test_an_address_that_is_none_is_reported(url: str) -> None:
 
 
 def test_a_redirect_is_not_followed() -> None:
-    async def elsewhere(seen: SeenRequest, wire: Wire) -> None:
+    async def elsewhere(request: SeenRequest, wire: Wire) -> None:
         await wire.head(307, "text/plain", location=f"{other.url}/v1")
 
     with loopback(fine) as other, loopback(elsewhere) as server:
@@ -115,7 +115,7 @@ def test_a_redirect_is_not_followed() -> None:
 
 
 def test_an_error_status_is_read_no_further_than_anybody_reads() -> None:
-    async def endless(seen: SeenRequest, wire: Wire) -> None:
+    async def endless(request: SeenRequest, wire: Wire) -> None:
         await wire.head(500, "text/plain", retry_after="3")
         while not wire.gone.is_set():
             await wire.send("no " * 10_000)
@@ -178,7 +178,7 @@ def test_https_goes_through_the_proxy_of_the_environment(
         assert (
             ask(HttpClient("https://model.test/v1", ca_file=str(signed.ca))) == b'{"said": "yes"}'
         )
-    assert [seen.path for seen in tunnel.requests] == ["model.test:443"]
+    assert [request.path for request in tunnel.requests] == ["model.test:443"]
     assert "authorization" not in tunnel.requests[0].headers
 
 
@@ -253,7 +253,7 @@ def test_a_request_takes_the_way_that_the_variables_of_a_user_say(
     variables: dict[str, str], host: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answer(way: str) -> Script:
-        async def script(seen: SeenRequest, wire: Wire) -> None:
+        async def script(request: SeenRequest, wire: Wire) -> None:
             await wire.json({"way": way})
 
         return script
@@ -284,7 +284,7 @@ def test_a_proxy_of_socks_without_its_package_is_said_to_be_one(
 
 
 def test_a_proxy_that_refuses_is_a_failure_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(seen: SeenRequest, wire: Wire) -> None:
+    async def refuse(request: SeenRequest, wire: Wire) -> None:
         await wire.head(407, "text/plain")
 
     with loopback(refuse) as server:
@@ -295,9 +295,9 @@ def test_a_proxy_that_refuses_is_a_failure_to_connect(monkeypatch: pytest.Monkey
 
 
 def test_a_list_that_is_no_json_object_is_an_error_without_the_key() -> None:
-    async def raw(seen: SeenRequest, wire: Wire) -> None:
+    async def raw(request: SeenRequest, wire: Wire) -> None:
         await wire.head(200, "text/plain")
-        await wire.send(f"no {seen.headers['authorization']}")
+        await wire.send(f"no {request.headers['authorization']}")
 
     async def get(url: str) -> None:
         client = HttpClient(

@@ -164,7 +164,7 @@ def test_what_nobody_reads_makes_the_server_wait() -> None:
     size = 160 * MAX_UNREAD
     sent = 0
 
-    async def long(seen: SeenRequest, wire: Wire) -> None:
+    async def long(request: SeenRequest, wire: Wire) -> None:
         nonlocal sent
         await wire.head(200, "text/plain")
         while sent < size:

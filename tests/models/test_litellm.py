@@ -71,7 +71,7 @@ def test_what_is_not_taken_is_left_out_remembered_and_reported(
         [f"{HAIKU} does not accept {field}; sent without it"],
         [],
     ]
-    assert [field in seen.json for seen in server.requests] == sent
+    assert [field in request.json for request in server.requests] == sent
 
 
 def test_a_refusal_for_another_reason_is_asked_once() -> None:
@@ -100,9 +100,9 @@ def test_a_model_that_litellm_does_not_know_is_refused() -> None:
 
 @pytest.mark.parametrize("name", [HAIKU, "gemini/gemini-3.8-flash", "openai/gpt-5", "azure/m"])
 def test_a_redirect_does_not_take_the_key_along(name: str) -> None:
-    async def elsewhere(seen: SeenRequest, wire: Wire) -> None:
+    async def elsewhere(request: SeenRequest, wire: Wire) -> None:
         await wire.head(
-            307, "text/plain", location=other.url.replace("127.0.0.1", "localhost") + seen.path
+            307, "text/plain", location=other.url.replace("127.0.0.1", "localhost") + request.path
         )
 
     with loopback(fine) as other, loopback(elsewhere) as server:
@@ -120,7 +120,7 @@ def test_https_goes_through_the_proxy_with_the_ca_of_the_environment(
         monkeypatch.setenv("SSL_CERT_FILE", str(made.ca))
         chunks = play(LiteLLM(HAIKU, key="k", base_url="https://model.test"), ASKED)[0]
     assert "".join(chunk.text for chunk in chunks) == "Yes."
-    assert [seen.path for seen in tunnel.requests] == ["model.test:443"]
+    assert [request.path for request in tunnel.requests] == ["model.test:443"]
 
 
 PROGRAM = """

@@ -207,7 +207,7 @@ def test_pieces_that_are_lost_or_come_twice_are_an_error(pieces: tuple[str, ...]
     "how", ["one answer", "whole items", "whole items without the last output"]
 )
 def test_items_that_come_whole_are_understood(how: str) -> None:
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         if how == "one answer":
             await wire.json(RESPONSE | {"output": WHOLE, "usage": USAGE})
             return
@@ -242,13 +242,13 @@ def test_items_that_come_whole_are_understood(how: str) -> None:
 def test_what_was_asked_for_besides_is_left_out_in_silence(
     words: str, param: str, gone: str
 ) -> None:
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        if gone in (seen.json | seen.json.get("reasoning", {})):
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if gone in (request.json | request.json.get("reasoning", {})):
             await wire.json(
                 {"error": {"message": words, "type": "invalid_request_error", "param": param}}, 400
             )
         else:
-            await fine(seen, wire)
+            await fine(request, wire)
 
     replies, seen = in_turn("responses", script, WITH_TOOL, WITH_TOOL, reasoning_effort="low")
     assert len(seen) == 3

@@ -35,10 +35,10 @@ REFUSALS: list[tuple[int, str]] = [
 def without_system(status: int, message: str) -> Script:
     """A server whose model has no place for a system message."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        if seen.json["messages"][0]["role"] == "system":
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if request.json["messages"][0]["role"] == "system":
             return await wire.json({"error": {"message": message}}, status)
-        return await saying(*YES)(seen, wire)
+        return await saying(*YES)(request, wire)
 
     return script
 
@@ -54,14 +54,14 @@ def test_a_model_without_a_system_role_reads_it_with_the_first_question(
         "does not accept system messages; sent their text in front of the first question"
     ]
     assert not notes(both[1])
-    messages = [seen.json["messages"] for seen in server.requests]
+    messages = [request.json["messages"] for request in server.requests]
     assert [sent[0]["role"] for sent in messages] == ["system", "user", "user"]
     assert messages[1][0]["content"] == "Be short.\n\nTwo?"
     assert [sent["content"] for sent in messages[1][1:]] == ["2.", "Three?"]
 
 
 def test_a_refusal_without_a_system_message_stays_one() -> None:
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         await wire.json({"error": {"message": "System role not supported"}}, 400)
 
     with loopback(script) as server, pytest.raises(Exception, match="System role"):
@@ -83,8 +83,8 @@ UNSTREAMED: list[dict[str, str]] = [
 
 @pytest.mark.parametrize("error", UNSTREAMED, ids=lambda error: error["message"][:20])
 def test_a_model_that_may_not_be_streamed_is_asked_for_a_whole_reply(error: dict[str, str]) -> None:
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        if seen.json.get("stream"):
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if request.json.get("stream"):
             return await wire.json({"error": error}, 400)
         return await wire.json(BODY)
 
@@ -96,7 +96,7 @@ def test_a_model_that_may_not_be_streamed_is_asked_for_a_whole_reply(error: dict
         "does not accept stream_options; sent without it",
     ]
     assert [
-        sorted(seen.json.keys() & {"stream", "stream_options"}) for seen in server.requests
+        sorted(request.json.keys() & {"stream", "stream_options"}) for request in server.requests
     ] == [
         ["stream", "stream_options"],
         [],
@@ -149,10 +149,10 @@ def test_the_first_model_that_answers_questions_is_asked(listed: Any, model: str
 def test_a_bare_list_of_models_is_read(first: str) -> None:
     models = [{"id": first}, {"id": "meta/llama", "type": "chat"}]
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        if seen.path == "/v1/models":
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if request.path == "/v1/models":
             return await wire.json(models)
-        return await saying(*YES)(seen, wire)
+        return await saying(*YES)(request, wire)
 
     with loopback(script) as server:
         play(ChatApiModel("", f"{server.url}/v1"), asked())

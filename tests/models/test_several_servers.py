@@ -23,7 +23,7 @@ busy = answering({"error": {"message": "no room"}}, 503)
 refuses = answering({"error": {"message": "no such thing", "type": "invalid_request_error"}}, 404)
 
 
-async def breaks_off(seen: SeenRequest, wire: Wire) -> None:
+async def breaks_off(request: SeenRequest, wire: Wire) -> None:
     await wire.head()
     await wire.frames(delta("Half "))
     wire.cut()
@@ -64,7 +64,10 @@ def test_calls_go_to_the_server_with_the_fewest_and_each_in_its_own_form(
         return answers
 
     assert sorted(asyncio.run(many())) == ["one"] * 4 + ["two"] * 4
-    assert [sum(seen.method == "POST" for seen in server.requests) for server in two] == [4, 4]
+    assert [sum(request.method == "POST" for request in server.requests) for server in two] == [
+        4,
+        4,
+    ]
     sent = [
         next((name for name in FIELDS if name in server.requests[-1].json), None) for server in two
     ]
@@ -85,7 +88,7 @@ def test_a_server_that_fails_is_left_out_until_it_answers(
         said += [await ask(model) for _ in range(3)]
         request_count = len(two[0].requests)
         said.append(await ask(model))
-        assert sum(seen.method == "POST" for seen in two[0].requests[request_count:]) == 0
+        assert sum(request.method == "POST" for request in two[0].requests[request_count:]) == 0
         if fault is not None:
             two[0].script = answers("back")
             async with asyncio.timeout(60):

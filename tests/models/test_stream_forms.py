@@ -30,7 +30,7 @@ def body_of(*frames: Any) -> bytes:
 def sending(*pieces: bytes, kind: str = "text/event-stream", **headers: str) -> Script:
     """A server that answers with these pieces, each in a packet of its own."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         await wire.head(200, kind, **headers)
         for piece in pieces:
             await wire.send(piece)

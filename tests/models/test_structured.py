@@ -60,20 +60,20 @@ fine = saying(*YES)
 def owned(owner: str | None, then: Script = fine) -> Script:
     """A server that says who owns its models, and otherwise answers as `then` does."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        if seen.path.endswith("/models"):
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if request.path.endswith("/models"):
             owned_by = {} if owner is None else {"owned_by": owner}
             return await wire.json(
                 {"object": "list", "data": [{"id": "m", "object": "model"} | owned_by]}
             )
-        return await then(seen, wire)
+        return await then(request, wire)
 
     return script
 
 
-def form(seen: SeenRequest) -> dict[str, Any]:
+def form(request: SeenRequest) -> dict[str, Any]:
     """The fields of a request that hold the reply to a form."""
-    return {name: value for name, value in seen.json.items() if name in (*FIELDS, *UNTHINKING)}
+    return {name: value for name, value in request.json.items() if name in (*FIELDS, *UNTHINKING)}
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_model_without_a_name_and_a_form_are_learned_in_one_question() -> None
     assert "ebnf" in requests[1].json
 
 
-async def cut(seen: SeenRequest, wire: Wire) -> None:
+async def cut(request: SeenRequest, wire: Wire) -> None:
     wire.cut()
 
 
@@ -133,8 +133,8 @@ def test_a_server_that_does_not_say_which_it_is_answers_anyway(
 ) -> None:
     monkeypatch.setattr("conductor_cli.models.chat_api_model.LIST_SECONDS", 0.2)
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        await (listing if seen.path.endswith("/models") else fine)(seen, wire)
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        await (listing if request.path.endswith("/models") else fine)(request, wire)
 
     both, requests = replies(script, JSON, JSON)
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
@@ -310,11 +310,11 @@ def test_a_form_that_is_refused_inside_an_answer_is_left_out_too() -> None:
         "--grammar-backend none"
     )
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        if "ebnf" not in seen.json:
-            return await fine(seen, wire)
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if "ebnf" not in request.json:
+            return await fine(request, wire)
         error = {"object": "error", "message": message, "type": "BAD_REQUEST", "code": 400}
-        return await saying(delta(), {"error": error})(seen, wire)
+        return await saying(delta(), {"error": error})(request, wire)
 
     (chunks,), requests = replies(script, GRAMMAR, preset=Preset(form="ebnf"))
     assert text(chunks) == "Yes."
@@ -330,12 +330,12 @@ def test_a_reply_that_has_begun_is_not_asked_for_again() -> None:
 
 
 def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next_call() -> None:
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        if "grammar" in seen.json:
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if "grammar" in request.json:
             return await saying(delta(reasoning_content="x"), delta(finish="stop"), usage())(
-                seen, wire
+                request, wire
             )
-        return await fine(seen, wire)
+        return await fine(request, wire)
 
     with loopback(script) as server:
         made = ChatApiModel("m", f"{server.url}/v1", preset=Preset(form="grammar"))

@@ -21,8 +21,8 @@ PAGE = "<html><body><p>Hello</p></body></html>"
 def serving(pages: Mapping[str, tuple[int, dict[str, str], bytes]]) -> Script:
     """A site with these pages, each a status, headers and a body; any other path is missing."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        status, headers, body = pages.get(seen.path, (404, {}, b"none"))
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        status, headers, body = pages.get(request.path, (404, {}, b"none"))
         await wire.head(status, "text/html", **headers)
         await wire.send(body)
 
@@ -50,7 +50,7 @@ def test_a_page_of_a_named_host_is_read_with_its_type() -> None:
         fetched = get(f"{server.url}/a#part", named(server))
         assert fetched.content.decode() == PAGE
         assert fetched.is_html
-        assert [seen.path for seen in server.requests] == ["/robots.txt", "/a"]
+        assert [request.path for request in server.requests] == ["/robots.txt", "/a"]
         assert server.requests[-1].headers["user-agent"] == "conductor-llm"
 
 
@@ -91,7 +91,7 @@ def test_what_a_robots_txt_forbids_is_not_asked_for() -> None:
     with loopback(serving({"/robots.txt": robots, "/a": page(), "/b": page()})) as server:
         with pytest.raises(WebRefused, match=r"robots\.txt"):
             get(f"{server.url}/a", named(server))
-        assert [seen.path for seen in server.requests] == ["/robots.txt"]
+        assert [request.path for request in server.requests] == ["/robots.txt"]
         get(f"{server.url}/b", named(server))
 
 
@@ -124,9 +124,9 @@ def test_a_packed_page_without_its_end_is_an_error() -> None:
 
 
 def test_a_page_that_does_not_end_ends_with_the_time() -> None:
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        await wire.head(404 if seen.path == "/robots.txt" else 200, "text/plain")
-        if seen.path != "/robots.txt":
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        await wire.head(404 if request.path == "/robots.txt" else 200, "text/plain")
+        if request.path != "/robots.txt":
             await wire.stall()
 
     with (
@@ -177,7 +177,7 @@ def test_through_a_proxy_a_private_host_is_refused_and_a_named_one_read(
         monkeypatch.setenv("HTTPS_PROXY", between.url)
         fetched = get("https://model.test/a", WebRules(private_hosts=("model.test",)))
         assert fetched.content.decode() == PAGE
-        assert {seen.path for seen in between.requests} == {"model.test:443"}
+        assert {request.path for request in between.requests} == {"model.test:443"}
         request_count = len(between.requests)
         with pytest.raises(WebRefused):
             get(f"https://localhost:{server.port}/a", WebRules())

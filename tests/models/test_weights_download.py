@@ -586,7 +586,9 @@ def test_a_variable_that_the_library_cannot_read_is_an_error_of_the_settings(
 def test_downloads_use_the_proxy_of_the_environment(machine: Machine) -> None:
     machine.set(HF_ENDPOINT="http://hub.test", HTTP_PROXY=machine.hub.url)
     assert machine.pull().path.read_bytes() == DATA
-    assert all(seen.path.startswith("http://hub.test/") for seen in machine.hub.front.requests)
+    assert all(
+        request.path.startswith("http://hub.test/") for request in machine.hub.front.requests
+    )
 
 
 @pytest.mark.parametrize("where", ["HF_TOKEN", "file"])
@@ -596,7 +598,7 @@ def test_the_token_is_sent_to_the_hub_only(machine: Machine, where: str) -> None
         (machine.home / "hf").mkdir()
         (machine.home / "hf/token").write_text(f"{TOKEN}\n")
     machine.pull()
-    assert {seen.headers.get("authorization") for seen in machine.hub.front.requests} == {
+    assert {request.headers.get("authorization") for request in machine.hub.front.requests} == {
         f"Bearer {TOKEN}"
     }
     assert [seen.headers.get("authorization") for seen in machine.hub.fetched] == [None]

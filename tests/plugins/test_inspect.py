@@ -117,8 +117,8 @@ def test_inspect_calls_its_tools_and_the_worker_goes_on(stage: Stage, tmp_path: 
 def test_a_run_without_an_answer_is_a_wrong_sample_and_the_others_go_on(
     stage: Stage, tmp_path: Path
 ) -> None:
-    async def only_the_second(seen: SeenRequest, wire: Wire) -> None:
-        await says("SIRAP" if "Question 2" in json.dumps(seen.json) else "")(seen, wire)
+    async def only_the_second(request: SeenRequest, wire: Wire) -> None:
+        await says("SIRAP" if "Question 2" in json.dumps(request.json) else "")(request, wire)
 
     stage.models |= {"alpha": only_the_second, "beta": only_the_second}
     samples = [Sample(input=f"Question {number}", target="SIRAP") for number in (1, 2)]

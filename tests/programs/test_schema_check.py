@@ -193,7 +193,7 @@ def test_a_child_that_breaks_down_is_no_answer(text: str, tmp_path: Path) -> Non
 def test_nothing_is_fetched_that_a_schema_names() -> None:
     """Neither a dialect, nor what it refers to: both are refused by their names."""
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
         await wire.json({})
 
     with loopback(script) as server:

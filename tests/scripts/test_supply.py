@@ -60,8 +60,8 @@ def audited(directory: Path, status: int = 200) -> int:
     allowed = directory / "none.toml"
     allowed.touch()
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        package = seen.json["package"]["name"], seen.json["version"]
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        package = request.json["package"]["name"], request.json["version"]
         await wire.json(known(*package) if package == ("beta", "3.0") else {}, status)
 
     with loopback(script) as server:

@@ -159,12 +159,12 @@ def test_a_batch_is_answered_with_its_failures_in_a_file_of_their_own(
 def test_a_request_that_the_planner_refuses_keeps_no_other_waiting(stored: Stage) -> None:
     """As one of a filter of content. The file of answers is there when the rest is done."""
 
-    async def filtered(seen: SeenRequest, wire: Wire) -> None:
+    async def filtered(request: SeenRequest, wire: Wire) -> None:
         await (
             refuses(400, "filtered")
-            if "number 10" in str(seen.json["messages"])
+            if "number 10" in str(request.json["messages"])
             else says(stored.plan)
-        )(seen, wire)
+        )(request, wire)
 
     stored.configure('mode = "ultra"\n[limits]\nattempts = 1', workers=("alpha",))
     stored.models["planner"] = filtered
@@ -212,8 +212,8 @@ def test_what_is_finished_is_kept_when_a_batch_does_not_end(
 ) -> None:
     """A file that a batch reads cannot be deleted meanwhile."""
 
-    async def slow_after_two(seen: SeenRequest, wire: Wire) -> None:
-        await (echo if asked_number(seen) in {"1", "2"} else stalls())(seen, wire)
+    async def slow_after_two(request: SeenRequest, wire: Wire) -> None:
+        await (echo if asked_number(request) in {"1", "2"} else stalls())(request, wire)
 
     stored.models["alpha"] = slow_after_two
     monkeypatch.setattr(batches, "WINDOW_SECONDS", 3 if end == "expired" else 100)
@@ -232,8 +232,8 @@ def test_what_is_finished_is_kept_when_a_batch_does_not_end(
 
 
 def test_a_batch_goes_on_after_a_restart_and_asks_no_finished_request_again(stored: Stage) -> None:
-    async def stuck_after_three(seen: SeenRequest, wire: Wire) -> None:
-        await (echo if int(asked_number(seen)) < 3 else stalls())(seen, wire)
+    async def stuck_after_three(request: SeenRequest, wire: Wire) -> None:
+        await (echo if int(asked_number(request)) < 3 else stalls())(request, wire)
 
     stored.models["alpha"] = stuck_after_three
     with serving() as server, client(server) as at:
@@ -244,7 +244,7 @@ def test_a_batch_goes_on_after_a_restart_and_asks_no_finished_request_again(stor
         done = over(at, begun.id)
         assert (done.status, done.request_counts.completed) == ("completed", 6)
         assert set(lines_of(at, done.output_file_id)) == {f"q{number}" for number in range(6)}
-    numbers = [asked_number(seen) for seen in stored.asked("alpha")]
+    numbers = [asked_number(request) for request in stored.asked("alpha")]
     assert all(numbers.count(number) == 1 for number in "012")
 
 

@@ -193,13 +193,13 @@ def test_runs_share_what_they_know_of_a_failing_worker(stage: Stage) -> None:
 
 
 def test_a_client_is_streamed_the_answer_of_the_revised_plan_alone(stage: Stage) -> None:
-    async def plans(seen: SeenRequest, wire: Wire) -> None:
-        revises = "could not be done" in str(seen.json["messages"])
-        await says("alpha | 1 | Answer it otherwise." if revises else TWO)(seen, wire)
+    async def plans(request: SeenRequest, wire: Wire) -> None:
+        revises = "could not be done" in str(request.json["messages"])
+        await says("alpha | 1 | Answer it otherwise." if revises else TWO)(request, wire)
 
-    async def refuses_to_check(seen: SeenRequest, wire: Wire) -> None:
-        checks = "Check it" in str(seen.json["messages"])
-        await (refuses(400) if checks else says("It ", "is ", "so."))(seen, wire)
+    async def refuses_to_check(request: SeenRequest, wire: Wire) -> None:
+        checks = "Check it" in str(request.json["messages"])
+        await (refuses(400) if checks else says("It ", "is ", "so."))(request, wire)
 
     stage.models = {PLANNER: plans, "alpha": refuses_to_check, "beta": refuses_to_check}
     with serving() as server:
@@ -214,13 +214,13 @@ def test_runs_share_the_turns_of_a_provider(stage: Stage) -> None:
     open_now = 0
     most = 0
 
-    async def slow(seen: SeenRequest, wire: Wire) -> None:
+    async def slow(request: SeenRequest, wire: Wire) -> None:
         nonlocal open_now, most
         open_now += 1
         most = max(most, open_now)
         await asyncio.sleep(0.05)
         open_now -= 1
-        await says("done")(seen, wire)
+        await says("done")(request, wire)
 
     stage.models = {"alpha": slow, "beta": slow}
     stage.plan = TWO

@@ -137,7 +137,7 @@ def test_a_schema_is_kept_from_calls_and_holds_when_the_answer_is_asked_for_agai
     tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
     with serving() as server:
         answered = ask_for_json(server.url, tools=[tool])
-    first, again = (seen.json for seen in stage.asked("alpha"))
+    first, again = (request.json for request in stage.asked("alpha"))
     assert answered.status_code == 502
     assert "response_format" not in first
     assert again["response_format"]["json_schema"]["schema"] == SCHEMA

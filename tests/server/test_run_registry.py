@@ -281,7 +281,7 @@ def test_who_sends_many_requests_does_not_keep_others_waiting(
             until(lambda count=count: len(server.registry.going_on) == count)  # type: ignore[misc]
         gate.set()
         assert [each.result().status_code for each in asked] == [200] * 5
-    assert ["few" in seen.body.decode() for seen in stage.asked("alpha")].index(True) == 2
+    assert ["few" in request.body.decode() for request in stage.asked("alpha")].index(True) == 2
 
 
 def test_silence_is_filled_with_signs_of_life(gate: Gate) -> None:

@@ -116,10 +116,10 @@ def once(*pieces: str, then: Script, go: threading.Event | None = None) -> Scrip
     """
     requests = list[SeenRequest]()
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        requests.append(seen)
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        requests.append(request)
         if len(requests) > 1:
-            await then(seen, wire)
+            await then(request, wire)
             return
         await wire.head()
         await wire.frames(*map(delta, pieces))
@@ -329,11 +329,11 @@ def test_a_batch_whose_server_is_killed_is_finished_by_another(
     lines = list[str]()
     stored = threading.Event()
 
-    async def answer(seen: SeenRequest, wire: Wire) -> None:
-        lines.append(asked_number(seen))
+    async def answer(request: SeenRequest, wire: Wire) -> None:
+        lines.append(asked_number(request))
         if not stored.is_set() and len(lines) > 3:
             await wire.stall()
-        await says("done")(seen, wire)
+        await says("done")(request, wire)
 
     stage.models["alpha"] = answer
     with client(pair.url) as at:

@@ -34,8 +34,8 @@ SEARCH = {
 
 
 def asks(*files: str) -> Script:
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        speaker = Speaker(seen, wire)
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        speaker = Speaker(request, wire)
         await speaker.begin()
         await speaker.say("I edit.")
         for index, name in enumerate(files):
@@ -48,8 +48,8 @@ def asks(*files: str) -> Script:
 def by_turns(*scripts: Script) -> Script:
     left = list(scripts)
 
-    async def script(seen: SeenRequest, wire: Wire) -> None:
-        await (left.pop(0) if len(left) > 1 else left[0])(seen, wire)
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        await (left.pop(0) if len(left) > 1 else left[0])(request, wire)
 
     return script
 
@@ -128,8 +128,8 @@ class Talk:
             ]
 
 
-def messages(seen: SeenRequest) -> Sequence[Mapping[str, Any]]:
-    sent: Sequence[Mapping[str, Any]] = seen.json["messages"]
+def messages(request: SeenRequest) -> Sequence[Mapping[str, Any]]:
+    sent: Sequence[Mapping[str, Any]] = request.json["messages"]
     return sent
 
 
@@ -211,7 +211,7 @@ def test_an_answer_that_stays_wrong_is_an_error(stage: Stage) -> None:
     )
 
 
-async def cut(seen: SeenRequest, wire: Wire) -> None:
+async def cut(request: SeenRequest, wire: Wire) -> None:
     """A reply whose limit cuts it inside a call."""
     await wire.head()
     call = {

@@ -107,7 +107,7 @@ def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-async def yes(seen: SeenRequest, wire: Wire) -> None:
+async def yes(request: SeenRequest, wire: Wire) -> None:
     await wire.json({"said": "yes"})
 
 
@@ -165,4 +165,4 @@ def test_a_client_of_a_library_takes_the_proxy_and_trusts_the_certificates(
         monkeypatch.setenv("NO_PROXY", "localhost,127.0.0.0/8,::1/128,[::1]")
         monkeypatch.setenv("CURL_CA_BUNDLE", str(signed.ca))
         assert asyncio.run(ask()) == {"said": "yes"}
-    assert [seen.path for seen in tunnel.requests] == ["model.test:443"]
+    assert [request.path for request in tunnel.requests] == ["model.test:443"]

@@ -76,7 +76,7 @@ def changed(command: Command, option: str, value: str | Path) -> Command:
 
 
 def asked(stage: Stage) -> int:
-    return sum(seen.method == "POST" for seen in stage.server.requests)
+    return sum(request.method == "POST" for request in stage.server.requests)
 
 
 def state(checks: list[dict[str, Any]], name: str) -> tuple[str, str]:

@@ -340,11 +340,11 @@ def test_a_client_hears_that_a_silent_worker_is_waited_for(
     monkeypatch.setattr(handlers, "SILENT_SECONDS", 0.05)
     heard = Heard()
 
-    async def slow(seen: SeenRequest, wire: Wire) -> None:
+    async def slow(request: SeenRequest, wire: Wire) -> None:
         # Another loop
         while sum(text.startswith("waiting for alpha") for _, text in heard.progress) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        await says("at last")(seen, wire)
+        await says("at last")(request, wire)
 
     stage.models["alpha"] = slow
 
@@ -374,11 +374,11 @@ def test_a_tool_that_needs_an_approval_is_refused(
     )
     returned = []
 
-    async def calling(seen: SeenRequest, wire: Wire) -> None:
-        speaker = Speaker(seen, wire)
+    async def calling(request: SeenRequest, wire: Wire) -> None:
+        speaker = Speaker(request, wire)
         await speaker.begin()
         texts = [
-            message["content"] for message in seen.json["messages"] if message["role"] == "tool"
+            message["content"] for message in request.json["messages"] if message["role"] == "tool"
         ]
         if texts:
             returned.extend(texts)
