@@ -1,0 +1,46 @@
+"""Rules that say which worker does a step. They know cards and manuals, and have seen no reward.
+
+Each is called with a subtask and the kinds of the workers in the order of their pool. They were
+written before any planner was trained by rewards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+ChooseWorker = Callable[[str, Sequence[str]], str]
+
+LOOKUPS: Final = ("db", "db-old")
+SUMS: Final = ("py", "bc")
+
+
+def is_query(subtask: str) -> bool:
+    """Whether a subtask is for a worker with tables."""
+    return subtask.lower().lstrip().startswith("select")
+
+
+def by_manuals(subtask: str, workers: Sequence[str]) -> str:
+    """The worker that somebody chooses who has read what each of them is.
+
+    An old copy of a table is never better than the table, and the calculator drops decimals and
+    knows neither words nor dates. So neither is asked where the other one is there.
+    """
+    preferred = SUMS
+    if is_query(subtask):
+        preferred = LOOKUPS
+    return next(kind for kind in preferred if kind in workers)
+
+
+def by_cards(subtask: str, workers: Sequence[str]) -> str:
+    """The worker with the best card for a subtask, the first of equals.
+
+    The two tables have no figures and the two sums equal ones, so the order of the pool decides.
+    """
+    able = SUMS
+    if is_query(subtask):
+        able = LOOKUPS
+    return next(kind for kind in workers if kind in able)
+
+
+RULES: Final[Mapping[str, ChooseWorker]] = {"manuals": by_manuals, "cards": by_cards}
