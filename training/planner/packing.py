@@ -12,7 +12,7 @@ is tokenised as a run does it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -105,38 +105,87 @@ def _visible(owner: Sequence[int]) -> Any:
     return same & torch.ones(len(owner), len(owner), dtype=torch.bool).tril()
 
 
-def pack_replies(
-    prompt: Sequence[int], replies: Sequence[Sequence[int]], weights: Sequence[float]
-) -> Row:
-    """The row of the tokens of some replies to one prompt, which is read once.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeighedReplies:
+    """The tokens of some replies to one prompt. Each has a weight, that of all of its tokens."""
 
-    Each reply has a weight, which is that of all of its tokens.
+    prompt: Sequence[int]
+    replies: Sequence[Sequence[int]]
+    weights: Sequence[float]
+
+
+@dataclass(slots=True)
+class _TokenTree:
+    """Tokens of texts, in which a beginning that several texts share stands once.
+
+    A token is a node, which has the number of the node before it; -1 is before the first.
     """
-    tokens = list(prompt)
-    positions = list(range(len(prompt)))
-    owner = [-1] * len(prompt)
+
+    tokens: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    nodes: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def add_token(self, token: int, parent: int) -> int:
+        """Add a token after a node, unless it is there; its node."""
+        if (parent, token) not in self.nodes:
+            self.nodes[parent, token] = len(self.tokens)
+            self.tokens.append(token)
+            self.parents.append(parent)
+            position = 0
+            if parent >= 0:
+                position = self.positions[parent] + 1
+            self.positions.append(position)
+        return self.nodes[parent, token]
+
+    def visible(self) -> Any:
+        """Who sees whom: a token sees itself and all before it in its text."""
+        visible = torch.eye(len(self.tokens), dtype=torch.bool)
+        for node, parent in enumerate(self.parents):
+            if parent >= 0:
+                visible[node] |= visible[parent]
+        return visible
+
+
+def pack_replies(groups: Sequence[WeighedReplies]) -> Row:
+    """The row of the replies to some prompts.
+
+    What prompts or replies begin with in common is read once.
+    """
+    tree = _TokenTree()
     at = list[int]()
     targets = list[int]()
     token_weights = list[float]()
     numbers = list[int]()
-    for number, (reply, weight) in enumerate(zip(replies, weights, strict=True)):
-        start = len(tokens)
-        tokens += reply[:-1]
-        positions += range(len(prompt), len(prompt) + len(reply) - 1)
-        owner += [number] * (len(reply) - 1)
-        at += [len(prompt) - 1, *range(start, len(tokens))]
-        targets += reply
-        token_weights += [weight] * len(reply)
-        numbers += [number] * len(reply)
+    number = 0
+    for group in groups:
+        last = -1
+        for token in group.prompt:
+            last = tree.add_token(token, last)
+        for reply, weight in zip(group.replies, group.weights, strict=True):
+            at += _nodes_before(tree, last, reply)
+            targets += reply
+            token_weights += [weight] * len(reply)
+            numbers += [number] * len(reply)
+            number += 1
     return Row(
-        tokens=torch.tensor(tokens),
-        positions=torch.tensor(positions),
-        visible=_visible(owner),
+        tokens=torch.tensor(tree.tokens),
+        positions=torch.tensor(tree.positions),
+        visible=tree.visible(),
         at=torch.tensor(at),
         targets=torch.tensor(targets),
         weights=torch.tensor(token_weights),
         lessons=torch.tensor(numbers),
     )
+
+
+def _nodes_before(tree: _TokenTree, node: int, reply: Sequence[int]) -> list[int]:
+    """The nodes before each token of a reply that follows `node`; its last token needs none."""
+    nodes = [node]
+    for token in reply[:-1]:
+        node = tree.add_token(token, node)
+        nodes.append(node)
+    return nodes
 
 
 def token_weights(text: str, offsets: Sequence[tuple[int, int]]) -> list[float]:

@@ -4,7 +4,8 @@ On a CPU, in hours, and it can be stopped at any time and goes on.
 
     python -m training.planner.supervised --base DIR --out DIR --steps 400
 
-`--world DIR` takes every second step from the world of programs, whose tables are in DIR.
+`--world DIR` takes every second step from the world of programs, whose tables are in DIR, and with
+`--world-every 1` every step.
 `--adapter FILE.gguf` begins with an adapter that an earlier training has exported, in place of a
 new one. `DIR/state.pt` has the adapter, the optimizer and the step; lessons are drawn by the number
 of their step. `log.jsonl` has a line for each step. At the end, every so many steps, and with
@@ -134,10 +135,12 @@ def row_of(tokenizer: Any, seed: str, *, held: bool = False) -> Row:
     return pack(tokenizer, draw_group(seed, LESSONS, held=held), longest=LONGEST)
 
 
-def draw_row(tokenizer: Any, world: World | None, seed: int, step: int) -> Row:
-    """The lessons of a step; of the world, where there is one, in every second step."""
+def draw_row(
+    tokenizer: Any, world: World | None, seed: int, step: int, *, world_every: int = 2
+) -> Row:
+    """The lessons of a step; of the world, where there is one, in each `world_every`-th step."""
     name = f"{seed} {step}"
-    if world is not None and step % 2:
+    if world is not None and step % world_every == world_every - 1:
         return pack(tokenizer, draw_world_group(world, name, LESSONS), longest=LONGEST)
     return row_of(tokenizer, name)
 
@@ -187,7 +190,7 @@ class Training:
 
     `mean` is the moving average of the adapter's weights, by their names. `used` are seconds of the
     processor, and `lessons` counts the plans that were learned: only a training by rewards keeps
-    these two.
+    these two. `average` is how much of the mean stays at most after a step.
     """
 
     base: BaseModel
@@ -197,6 +200,7 @@ class Training:
     step: int = 0
     used: float = 0.0
     lessons: int = 0
+    average: float = AVERAGE
 
     def store(self, path: Path) -> None:
         """Write the state, whole or not at all."""
@@ -226,7 +230,7 @@ class Training:
         """Take the weights after one more step into the mean."""
         self.step += 1
         # Early weights say little, so the mean is over few steps at first.
-        stays = min(AVERAGE, self.step / (self.step + 10))
+        stays = min(self.average, self.step / (self.step + 10))
         for name, weight in trained(self.model).items():
             self.mean[name].mul_(stays).add_(weight.detach(), alpha=1 - stays)
 
@@ -304,6 +308,9 @@ def _read_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--world", type=Path, help="the directory of the world's tables: its lessons are mixed in"
     )
+    parser.add_argument(
+        "--world-every", type=int, default=2, help="1: learn lessons of the world alone"
+    )
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--rate", type=float, default=4e-4)
     parser.add_argument("--seed", type=int, default=1)
@@ -352,7 +359,9 @@ def main() -> int:
         rate = rate_at(training.step, given.steps, given.rate)
         for group in training.optimizer.param_groups:
             group["lr"] = rate
-        row = draw_row(base.tokenizer, world, given.seed, training.step)
+        row = draw_row(
+            base.tokenizer, world, given.seed, training.step, world_every=given.world_every
+        )
         loss = learn(inner.model, head, training.optimizer, row)
         training.count()
         line: dict[str, Any] = {

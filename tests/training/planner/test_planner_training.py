@@ -144,6 +144,8 @@ def test_every_second_step_is_of_the_world_and_every_token_of_it_counts(
     rows = [supervised.draw_row(tokenizer, world, 1, step) for step in range(2)]
     texts = [tokenizer.decode(row.tokens) for row in rows]
     assert ["SELECT population" in text for text in texts] == [False, True]
+    alone = supervised.draw_row(tokenizer, world, 1, 0, world_every=1)
+    assert "SELECT population" in tokenizer.decode(alone.tokens)
     matrix = torch.zeros(len(tokenizer), 1)
     head = supervised.Head(matrix, tokenizer, world)
     used = tokens_of(tokenizer, lesson_texts(world))

@@ -16,7 +16,7 @@ from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.loading import LlamaOptions
 from tests import tiny_gguf
-from training.planner.world import compare, count, judge
+from training.planner.world import compare, count, judge, rules
 from training.planner.world.cases import draw_case, open_world
 from training.planner.world.groups import advantages, reward_lines, sample_group, shuffled
 
@@ -122,6 +122,19 @@ def test_the_count_of_a_log_is_printed(
     shown = capsys.readouterr().out
     assert "population of a country  db       2 of 3, 0.667" in shown
     assert "division                 py\n" in shown
+    assert "ratings after these plans:\npy  " in shown
+
+
+def test_ratings_of_the_same_plans_give_each_worker_a_figure(tmp_path: Path) -> None:
+    lines = [{**line, "step": step} for step in range(8) for line in log_of(PLANS)]
+    figures = count.rated_figures(lines)
+    assert figures["db"] > 0.5 > figures["db-old"]
+    assert 1.0 > figures["py"] > figures["bc"]
+    log = tmp_path / "rewards.jsonl"
+    log.write_text("\n".join(map(json.dumps, lines)))
+    choose = count.chooser_by_ratings(log)
+    assert choose(LOOKUP, ("bc", "db-old", "py", "db")) == "db"
+    assert choose("a1 / a2", ("bc", "db-old", "py", "db")) == "py"
 
 
 def write_log(directory: Path) -> Path:
@@ -162,6 +175,41 @@ def test_a_planner_is_judged_where_it_was_stopped_and_under_one_name(
     assert [(line["number"], line["held_out"]) for line in lines] == [(0, False), (1, True)]
     with pytest.raises(ConfigError, match="is of"):
         call(judge.main, *words, "--seed", "another", "--n", 2)
+
+
+@needs_programs
+def test_plans_of_a_file_are_judged_with_workers_that_a_rule_chooses(
+    tmp_path: Path, tables: dict[str, Path], call: Callable[..., int]
+) -> None:
+    world = ("--world", tables["new"].parent, "--seed", "s", "--n", 4)
+    true_steps = tmp_path / "true.jsonl"
+    call(judge.main, "--true-steps", "--rule", "manuals", *world, "--out", true_steps)
+    by_cards = tmp_path / "cards.jsonl"
+    call(judge.main, "--plans", true_steps, "--rule", "cards", *world, "--out", by_cards)
+    repeated = tmp_path / "repeated.jsonl"
+    call(judge.main, "--plans", true_steps, *world, "--out", repeated)
+    judged = {path: read_lines(path) for path in (true_steps, by_cards, repeated)}
+    assert all(line["right"] for line in judged[true_steps])
+    assert [line["plan"] for line in judged[repeated]] == [
+        line["plan"] for line in judged[true_steps]
+    ]
+    texts = [
+        [[step["subtask"] for step in line["plan"]] for line in judged[path]] for path in judged
+    ]
+    assert texts[0] == texts[1]
+    with pytest.raises(ConfigError, match="not of another"):
+        judge.open_plans(true_steps, "another")
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_rule_reads_manuals_or_takes_the_first_of_equal_cards() -> None:
+    pool = ("bc", "db-old", "py", "db")
+    assert [rules.by_manuals(subtask, pool) for subtask in (LOOKUP, "a1 / a2")] == ["db", "py"]
+    assert [rules.by_cards(subtask, pool) for subtask in (LOOKUP, "a1 / a2")] == ["db-old", "bc"]
+    assert rules.by_manuals(LOOKUP, ("py", "db-old")) == "db-old"
 
 
 def results(*right: int) -> dict[int, bool]:

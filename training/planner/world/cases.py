@@ -84,6 +84,13 @@ def draw_case(world: World, seed: str, *, held: bool = False, unseen_names: bool
     return _case(world, _draw_composed(world, random, held=held), drawn)
 
 
+def draw_cases(world: World, seed: str, count: int) -> list[Case]:
+    """The cases of a step of a training: `count` over one pool, none of a held-out shape."""
+    random = Random(seed)
+    drawn = draw_world_pool(random)
+    return [_case(world, _draw_composed(world, random, held=False), drawn) for _ in range(count)]
+
+
 def draw_world_pool(random: Random, *, unseen_names: bool = False) -> DrawnPool:
     """A pool of programs whose names, order and number are drawn."""
     (kinds,) = random.choices(POOLS, weights=POOL_WEIGHTS)

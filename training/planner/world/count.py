@@ -5,7 +5,9 @@
 For each kind of step and worker it prints how many plans with such a step earned their reward. A
 kind is told by the words of a subtask alone: the column of a SELECT, the signs of an expression.
 The worker that succeeds most often for a kind is what the count chooses; nothing else of a plan is
-looked at. `judge --count LOG` measures that choice.
+looked at. `judge --count LOG` measures that choice. Beside it stand the figures that the product's
+own ratings would give the workers after the same plans; `judge --ratings LOG` measures the choice
+of the best of these.
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from conductor_cli.core.learning import Rating, RatingShare, Verdict, kind_of_task, learn
+from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.evals.summary import wilson_interval
+from training.planner.world.cases import CARDS
+from training.planner.world.rules import ChooseWorker, able_workers
 
 _COLUMN: Final = re.compile(r"\bselect\s+(\w+)\s+from\s+(\w+)", re.IGNORECASE)
 _SIGNS: Final = (
@@ -92,16 +98,71 @@ def count_plans(lines: Iterable[Mapping[str, Any]]) -> Count:
 
     A step that was computed twice, because the training was killed, counts once.
     """
-    plans = {(line["step"], line["number"], line["plan"]): line for line in lines}
     count = Count()
-    for line in plans.values():
+    for line in _newest(lines):
         count.add_plan([(subtask, worker) for subtask, worker in line["steps"]], line["reward"])
     return count
 
 
+def _newest(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The lines of a log, of those with the same numbers the newest."""
+    plans = {(line["step"], line["number"], line["plan"]): line for line in lines}
+    return [*plans.values()]
+
+
 def read_count(path: Path) -> Count:
     """The count of the reward log in a file."""
-    return count_plans(map(json.loads, path.read_text().splitlines()))
+    return count_plans(_read_log(path))
+
+
+def _read_log(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def rated_figures(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """What the ratings of the product say of each kind of worker after the plans of a log.
+
+    Every plan is rated by its reward, as `--check` would, a second after the one before it. Its
+    steps share the verdict; their kind is told by words, which expressions and queries do not have.
+    """
+    workers = [Worker(name=kind, kind="command", card=card) for kind, card in CARDS.items()]
+    pool = Pool(workers=tuple(workers))
+    ratings = list[Rating]()
+    for number, line in enumerate(_newest(lines)):
+        shares = [
+            RatingShare(
+                worker=worker,
+                step=step,
+                kind=kind_of_task(subtask, pool),
+                weight=1 / len(line["steps"]),
+                good=line["reward"] > 0,
+                key=worker,
+            )
+            for step, (subtask, worker) in enumerate(line["steps"], start=1)
+        ]
+        ratings.append(_rating(number, line["reward"] > 0, shares))
+    learned = learn(ratings, float(len(ratings)))
+    return {worker.name: learned.apply_to(worker, worker.name).card.mean() for worker in workers}
+
+
+def _rating(number: int, good: bool, shares: Sequence[RatingShare]) -> Rating:  # noqa: FBT001
+    verdict: Verdict = "bad"
+    if good:
+        verdict = "good"
+    return Rating(
+        run=str(number), step=0, verdict=verdict, by="check", time=float(number), shares=(*shares,)
+    )
+
+
+def chooser_by_ratings(path: Path) -> ChooseWorker:
+    """Choose, of the workers that may do a subtask at all, the one with the best rated figure."""
+    figures = rated_figures(_read_log(path))
+
+    def choose(subtask: str, workers: Sequence[str]) -> str:
+        able = able_workers(subtask)
+        return max((kind for kind in workers if kind in able), key=lambda kind: figures[kind])
+
+    return choose
 
 
 def table_lines(count: Count) -> list[str]:
@@ -128,11 +189,15 @@ def main() -> int:
     """Print the count of a log, and what it chooses."""
     parser = argparse.ArgumentParser(prog="python -m training.planner.world.count")
     parser.add_argument("log", type=Path, help="rewards.jsonl of a training by rewards")
-    count = read_count(parser.parse_args().log)
+    log = parser.parse_args().log
+    count = read_count(log)
     print("Plans with such a step that were right, by its kind and its worker:")
     print("\n".join(table_lines(count)))
     print("The count chooses:")
     print("\n".join(choice_lines(count)))
+    print("The figures of the product's ratings after these plans:")
+    for kind, figure in rated_figures(_read_log(log)).items():
+        print(f"{kind:24} {figure:.3f}")
     return 0
 
 

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from conductor_cli.core.plan import Step
 from conductor_cli.core.profile import BRIEF_PROFILE
-from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.sampling import SampledReply
 from training.planner.examine import read_plan
 from training.planner.world.cases import Case, World
 from training.planner.world.run import Outcome, program_answer, run_plan
+from training.planner.world.sampling import ReplyTree
 
 PLANS: Final = 8  # Plans of a group
 
@@ -30,11 +30,16 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Plans for one case. `prompt` has its tokens."""
+    """Plans for one case. `prompt` has its tokens.
+
+    `computed_tokens` are those of the plans that the model computed: a beginning that several plans
+    share is computed once.
+    """
 
     case: Case
     prompt: tuple[int, ...]
     attempts: tuple[Attempt, ...]
+    computed_tokens: int = 0
 
     @property
     def rewards(self) -> list[float]:
@@ -54,14 +59,18 @@ def sample_group(
     Raises `ModelError`.
     """
     random = Random(seed)
+    tree = ReplyTree(engine, replace(case.request, temperature=1.0, habit=None))
     attempts = list[Attempt]()
     for _ in range(count):
-        request = replace(case.request, temperature=1.0, seed=random.getrandbits(32))
-        reply = engine.sample(request, CancelToken())
+        reply = tree.draw(random.getrandbits(32))
         steps = read_plan(reply.text, case.drawn.context, BRIEF_PROFILE)
         attempts.append(Attempt(reply=reply, steps=steps, outcome=run_in_world(world, case, steps)))
-    prompt = tuple(engine.tokenize(case.request).tokens)
-    return Group(case=case, prompt=prompt, attempts=tuple(attempts))
+    return Group(
+        case=case,
+        prompt=tree.prompt,
+        attempts=tuple(attempts),
+        computed_tokens=tree.computed_tokens,
+    )
 
 
 def run_in_world(world: World, case: Case, steps: Sequence[Step]) -> Outcome:

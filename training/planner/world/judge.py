@@ -4,9 +4,11 @@
         --seed S --n 200 --out FILE.jsonl
 
 Every second question is a composition of a shape that no training has; names of workers are such,
-too. The file has a line for each question, right or wrong, and the same call goes on. `--count LOG`
-gives each step to the worker that the count of a reward log chooses; with `--true-steps` there is
-no planner, and the count does the true steps. `compare` tells the differences of two such files.
+too. The file has a line for each question, right or wrong, and the same call goes on. `--plans
+FILE` takes the plans of an earlier such file, in place of a planner, and `--true-steps` the true
+steps. `--count LOG` gives each step to the worker that the count of a reward log chooses,
+`--ratings LOG` to the one that the product's ratings of the same plans make the best, and `--rule
+NAME` to that of a rule. `compare` tells the differences of two such files.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.loading import LlamaOptions
 from training.planner.examine import read_plan
 from training.planner.world.cases import Case, DrawnPool, World, draw_case, open_world
-from training.planner.world.count import Count, read_count
+from training.planner.world.count import chooser_by_ratings, read_count
 from training.planner.world.groups import run_in_world
+from training.planner.world.rules import RULES, ChooseWorker
 
 Planner = Callable[[Case], tuple[Step, ...]]
 
@@ -53,31 +56,67 @@ def true_steps(case: Case) -> tuple[Step, ...]:
     )
 
 
-def with_counted_workers(steps: Sequence[Step], drawn: DrawnPool, count: Count) -> tuple[Step, ...]:
-    """The steps, each by the worker that the count chooses for it."""
+def open_plans(path: Path, seed: str) -> Planner:
+    """The plans of an earlier file, in the order of its questions.
+
+    Raises `ConfigError` where they are for questions of another seed.
+    """
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    seeds = {line["settings"]["seed"] for line in lines}
+    if seeds != {seed}:
+        names = ", ".join(sorted(seeds)) or "no seed"
+        problem = f"{path} has plans for questions of {names}, not of {seed}"
+        raise ConfigError(problem, hint="name the seed of that file with --seed")
+    plans = {line["question"]: line["plan"] for line in lines}
+
+    def plan(case: Case) -> tuple[Step, ...]:
+        if case.composed.text not in plans:
+            raise ConfigError(
+                f"{path} has no plan for {case.composed.text!r}", hint="judge fewer with --n"
+            )
+        names = {seat.kind: seat.name for seat in case.drawn.seats}
+        return tuple(
+            Step(
+                worker=names[step["worker"]], subtask=step["subtask"], access=tuple(step["access"])
+            )
+            for step in plans[case.composed.text]
+        )
+
+    return plan
+
+
+def with_chosen_workers(
+    steps: Sequence[Step], drawn: DrawnPool, choose: ChooseWorker
+) -> tuple[Step, ...]:
+    """The steps, each by the worker that is chosen for its subtask."""
     names = {seat.kind: seat.name for seat in drawn.seats}
     kinds = list(names)
-    return tuple(
-        replace(step, worker=names[count.choose_worker(step.subtask, kinds)]) for step in steps
-    )
+    return tuple(replace(step, worker=names[choose(step.subtask, kinds)]) for step in steps)
+
+
+def drawn_case(world: World, seed: str, number: int) -> Case:
+    """The question of a number, every second one of a held-out shape."""
+    return draw_case(world, f"judged {seed} {number}", held=number % 2 == 1, unseen_names=True)
 
 
 def judge(world: World, planner: Planner, seed: str, number: int) -> dict[str, Any]:
     """Whether a planner's plan for one question is right."""
-    is_held_out = number % 2 == 1
-    case = draw_case(world, f"judged {seed} {number}", held=is_held_out, unseen_names=True)
+    case = drawn_case(world, seed, number)
     steps = planner(case)
     outcome = run_in_world(world, case, steps)
     kinds = [kind for kind, _ in outcome.log]
     return {
         "number": number,
-        "held_out": is_held_out,
+        "held_out": case.composed.is_held_out,
         "right": bool(outcome.reward),
         "shape": case.composed.shape,
         "question": case.composed.text,
         "wanted": case.wanted,
         "answer": outcome.answer,
-        "steps": [[step.subtask, kind] for step, kind in zip(steps, kinds, strict=True)],
+        "plan": [
+            {"subtask": step.subtask, "access": step.access, "worker": kind}
+            for step, kind in zip(steps, kinds, strict=True)
+        ],
     }
 
 
@@ -104,28 +143,49 @@ def _read_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", required=True, help="the seed of the questions")
     parser.add_argument("--n", type=int, default=200, help="questions, half of them held out")
     parser.add_argument("--out", type=Path, required=True, help="the file of lines")
-    parser.add_argument("--count", type=Path, help="a reward log, whose count chooses the workers")
+    parser.add_argument("--plans", type=Path, help="no planner: the plans of such a file")
     parser.add_argument(
-        "--true-steps", action="store_true", help="no planner: the true steps, by --count"
+        "--true-steps", action="store_true", help="no planner: the true steps, by --count or --rule"
     )
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--count", type=Path, help="a reward log, whose count chooses the workers")
+    choice.add_argument("--ratings", type=Path, help="a reward log, taken as ratings of its plans")
+    choice.add_argument("--rule", choices=sorted(RULES), help="the rule that chooses the workers")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
-    if given.true_steps and given.count is None:
-        parser.error("--true-steps needs --count LOG, which chooses the workers")
-    if not given.true_steps and given.model is None:
+    if given.true_steps and not (given.count or given.ratings or given.rule):
+        parser.error("--true-steps needs --count LOG or --rule NAME, which chooses the workers")
+    if not given.true_steps and given.plans is None and given.model is None:
         parser.error("a planner needs --model FILE.gguf")
     return given
 
 
 def chosen_planner(given: argparse.Namespace) -> Planner:
-    """The planner that the options name. Raises `ModelError`."""
-    planner: Planner = true_steps
-    if not given.true_steps:
-        planner = open_planner(given.model, given.adapter, given.threads)
-    if given.count is None:
+    """The planner that the options name. Raises `ModelError` or `ConfigError`."""
+    planner = _writer_of_plans(given)
+    choose = _chooser_of_workers(given)
+    if choose is None:
         return planner
-    count = read_count(given.count)
-    return lambda case: with_counted_workers(planner(case), case.drawn, count)
+    return lambda case: with_chosen_workers(planner(case), case.drawn, choose)
+
+
+def _writer_of_plans(given: argparse.Namespace) -> Planner:
+    if given.true_steps:
+        return true_steps
+    if given.plans is not None:
+        return open_plans(given.plans, given.seed)
+    return open_planner(given.model, given.adapter, given.threads)
+
+
+def _chooser_of_workers(given: argparse.Namespace) -> ChooseWorker | None:
+    """What chooses the workers in place of the planner, if anything does."""
+    if given.count is not None:
+        return read_count(given.count).choose_worker
+    if given.ratings is not None:
+        return chooser_by_ratings(given.ratings)
+    if given.rule is not None:
+        return RULES[given.rule]
+    return None
 
 
 def main() -> int:
@@ -135,7 +195,10 @@ def main() -> int:
         "seed": given.seed,
         "model": str(given.model),
         "adapter": str(given.adapter),
+        "plans": str(given.plans),
         "count": str(given.count),
+        "ratings": str(given.ratings),
+        "rule": given.rule,
         "true_steps": given.true_steps,
     }
     lines = read_lines(given.out, settings)
@@ -146,10 +209,15 @@ def main() -> int:
         lines.append(line)
         with given.out.open("a") as file:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    print_shares(lines)
+    return 0
+
+
+def print_shares(lines: Sequence[dict[str, Any]]) -> None:
+    """Print how many answers are right, of held-out shapes and of the others."""
     for held_out in (False, True):
         right = [line["right"] for line in lines if line["held_out"] == held_out]
         print(json.dumps({"held out": held_out, "questions": len(right), "right": sum(right)}))
-    return 0
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
     python -m training.planner.world.rewarded --base DIR --model FILE.gguf --adapter START.gguf
         --world DIR --out DIR --arm grpo --seconds 36000
 
-Each step draws a few questions. For each, llama.cpp samples eight plans with the adapter as it is
-now, on the published file and under the product's grammar; they are run in the world and rewarded.
+Each step draws a few questions over one pool. For each, llama.cpp samples eight plans with the
+adapter as it is now, on the published file and under the product's grammar; they are run in the
+world and rewarded.
 
     grpo        advantage: the reward minus the mean of the group; groups whose plans all earn the
                 same are left out of numerator and denominator; of the tokens of the whole step, the
@@ -15,9 +16,9 @@ now, on the published file and under the product's grammar; they are run in the 
     supervised  the lessons of the start, on
 
 Arms are compared at equal `--seconds` of the processor, those of the workers included. The ratio of
-torch's probability of a token to llama.cpp's is logged, and cut at 3. Sampled are plans of the
-weights as they are; exported is their moving average. `log.jsonl` has a line for each step,
-`rewards.jsonl` one for each plan. The same command goes on from `state.pt`.
+torch's probability of a learned token to llama.cpp's is logged, and cut at 3. Sampled are
+plans of the weights as they are; exported is their moving average. `log.jsonl` has a line for each
+step, `rewards.jsonl` one for each plan. The same command goes on from `state.pt`.
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ import torch
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.loading import LlamaOptions
+from conductor_cli.models.llama.sampling import SampledReply
 from conductor_cli.train.base_model import find_base_model
-from training.planner.packing import Row, pack_replies, plan_states
+from training.planner.packing import Row, WeighedReplies, pack_replies, plan_states
 from training.planner.supervised import (
+    AVERAGE,
     DONE,
     KEEP_SECONDS,
     UNFINISHED,
@@ -55,8 +58,9 @@ from training.planner.supervised import (
     learn,
     trained,
 )
-from training.planner.world.cases import World, draw_case, open_world
+from training.planner.world.cases import World, draw_cases, open_world
 from training.planner.world.groups import (
+    PLANS,
     Group,
     advantages,
     reward_lines,
@@ -73,7 +77,7 @@ LOWEST_RATE: Final = 0.1  # The share of the rate that stays at the end
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Sampled plans of one group as a row, with what llama.cpp had for each of their tokens.
+    """Sampled plans of a step as a row, with what llama.cpp had for each of their tokens.
 
     `corrected` says that the ratio of the probabilities weighs each token; a lesson has no such.
     """
@@ -84,34 +88,45 @@ class Batch:
     corrected: bool
 
 
-def batch_of(group: Group, arm: str, seed: str) -> Batch | None:
-    """What an arm learns from a group; None where the group has no signal."""
-    if not group.has_signal:
-        return None
-    replies = [attempt.reply for attempt in group.attempts]
-    weights = advantages(group.rewards)
-    if arm == "shuffled":
-        weights = advantages(shuffled(group.rewards, seed))
-    if arm == "best-of-8":
-        rewarded = zip(replies, group.rewards, strict=True)
-        replies = [reply for reply, reward in rewarded if reward > 0]
-        weights = [1.0] * len(replies)
+def batch_of(groups: Sequence[Group], arm: str, seed: str) -> Batch | None:
+    """What an arm learns from the groups of a step; None where none of them has a signal."""
+    rows = list[WeighedReplies]()
     logprobs = list[float]()
     entropies = list[float]()
-    for reply in replies:
-        logprobs += reply.logprobs
-        entropies += reply.entropies
+    for number, group in enumerate(groups):
+        if not group.has_signal:
+            continue
+        replies, weights = _lessons_of(group, arm, f"{seed} {number}")
+        tokens = [reply.tokens for reply in replies]
+        rows.append(WeighedReplies(prompt=group.prompt, replies=tokens, weights=weights))
+        for reply in replies:
+            logprobs += reply.logprobs
+            entropies += reply.entropies
+    if not rows:
+        return None
     return Batch(
-        row=pack_replies(group.prompt, [reply.tokens for reply in replies], weights),
+        row=pack_replies(rows),
         logprobs=torch.tensor(logprobs),
         entropies=torch.tensor(entropies),
         corrected=arm != "best-of-8",
     )
 
 
+def _lessons_of(group: Group, arm: str, seed: str) -> tuple[list[SampledReply], list[float]]:
+    """The plans of a group that an arm learns, and what each counts."""
+    replies = [attempt.reply for attempt in group.attempts]
+    if arm == "best-of-8":
+        rewarded = zip(replies, group.rewards, strict=True)
+        right = [reply for reply, reward in rewarded if reward > 0]
+        return right, [1.0] * len(right)
+    if arm == "shuffled":
+        return replies, advantages(shuffled(group.rewards, seed))
+    return replies, advantages(group.rewards)
+
+
 @dataclass(slots=True)
 class Ratios:
-    """The ratios of torch's probability to llama.cpp's over the tokens of a step."""
+    """The ratios of torch's probability to llama.cpp's over the learned tokens of a step."""
 
     count: int = 0
     total: float = 0.0
@@ -127,49 +142,46 @@ class Ratios:
         return self.total / max(1, self.count)
 
 
-def learn_batches(
-    model: Any, matrix: Any, optimizer: Any, batches: Sequence[Batch], *, uncertain: float
+def learn_batch(
+    model: Any, matrix: Any, optimizer: Any, batch: Batch, *, uncertain: float
 ) -> Ratios:
-    """One step of the optimizer by the plans of a step, whose gradients are added up.
+    """One step of the optimizer by the plans of a step.
 
-    Of all tokens, the share `uncertain` of those with the highest entropy is learned. `matrix` is
-    that of the output, whole, because llama.cpp's probabilities are over the whole vocabulary.
+    Of all their tokens, the share `uncertain` of those with the highest entropy is learned.
+    `matrix` is that of the output, whole, because llama.cpp's probabilities are over the whole
+    vocabulary.
     """
-    entropies = torch.cat([batch.entropies for batch in batches])
-    lowest = entropies.quantile(1 - uncertain)
-    count = int((entropies >= lowest).sum())
-    ratios = Ratios()
-    for batch in batches:
-        _add_gradient(model, matrix, batch, lowest, count, ratios)
+    lowest = batch.entropies.quantile(1 - uncertain)
+    learned = (batch.entropies >= lowest).nonzero()[:, 0]
+    ratios = _add_gradient(model, matrix, batch, learned)
     torch.nn.utils.clip_grad_norm_(trained(model).values(), 1.0)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return ratios
 
 
-def _add_gradient(
-    model: Any, matrix: Any, batch: Batch, lowest: Any, count: int, ratios: Ratios
-) -> None:
-    """Add the gradient of one row.
+def _add_gradient(model: Any, matrix: Any, batch: Batch, learned: Any) -> Ratios:
+    """Add the gradient of the mean over the learned tokens, which are named by their numbers.
 
-    The logits of a row over the whole vocabulary would take a gigabyte, so the gradient of its
-    hidden states is summed up part by part, and goes back through the model once.
+    Their logits over the whole vocabulary would take a gigabyte, so the gradient of the hidden
+    states is summed up part by part, and goes back through the model once.
     """
     row = batch.row
-    states = plan_states(model, row)
+    states = plan_states(model, row)[learned]
     leaf = states.detach().requires_grad_()
-    coefficients = row.weights * (batch.entropies >= lowest) / count
-    for start in range(0, len(row.targets), PART_TOKENS):
-        part = slice(start, start + PART_TOKENS)
-        logits = leaf[part] @ matrix.T
+    ratios = Ratios()
+    for start in range(0, len(learned), PART_TOKENS):
+        part = learned[start : start + PART_TOKENS]
+        logits = leaf[start : start + PART_TOKENS] @ matrix.T
         chosen = logits.float().log_softmax(-1).gather(1, row.targets[part, None])[:, 0]
         ratio = torch.exp(chosen.detach() - batch.logprobs[part])
         ratios.add(ratio)
-        weights = coefficients[part]
+        weights = row.weights[part] / len(learned)
         if batch.corrected:
             weights = weights * ratio.clamp(max=MAX_RATIO)
         (-(weights * chosen).sum()).backward()
     states.backward(leaf.grad)
+    return ratios
 
 
 def processor_seconds() -> float:
@@ -201,7 +213,7 @@ class Arm:
         progress = self.training.used / self.given.seconds
         if self.name == "best-of-8":
             progress = self.training.lessons / self.given.lessons
-        rise = min(1.0, (self.training.step + 1) / WARMUP)
+        rise = min(1.0, (self.training.step + 1) / self.given.warmup)
         highest = self.given.rate or RATES[self.name]
         return float(highest * rise * max(LOWEST_RATE, 1 - progress))
 
@@ -211,7 +223,13 @@ class Arm:
         for parameters in self.training.optimizer.param_groups:
             parameters["lr"] = rate
         if self.head is not None:
-            row = draw_row(self.tokenizer, self.world, self.given.seed, self.training.step)
+            row = draw_row(
+                self.tokenizer,
+                self.world,
+                self.given.seed,
+                self.training.step,
+                world_every=self.given.world_every,
+            )
             loss = learn(self.model, self.head, self.training.optimizer, row)
             return {"rate": rate, "loss": round(loss, 4)}
         groups, figures = self._sample()
@@ -228,9 +246,12 @@ class Arm:
         groups = list[Group]()
         with closing(LlamaEngine(self.given.model, options, CancelToken())) as engine:
             opened = time.monotonic()
-            for number in range(self.given.questions):
-                seed = f"rewarded {self.given.seed} {step} {number}"
-                groups.append(sample_group(engine, self.world, draw_case(self.world, seed), seed))
+            seed = f"rewarded {self.given.seed} {step}"
+            for number, case in enumerate(draw_cases(self.world, seed, self.given.questions)):
+                group = sample_group(
+                    engine, self.world, case, f"{seed} {number}", count=self.given.plans
+                )
+                groups.append(group)
         with (self.given.out / "rewards.jsonl").open("a") as log:
             for number, group in enumerate(groups):
                 for line in reward_lines(group, step, number):
@@ -241,28 +262,27 @@ class Arm:
             "signal": _mean([float(group.has_signal) for group in groups]),
             "valid": _mean([float(bool(attempt.steps)) for attempt in attempts]),
             "plans": len(attempts),
+            "sampled": sum(len(attempt.reply.tokens) for attempt in attempts),
+            "computed": sum(group.computed_tokens for group in groups),
             "opening": round(opened - began, 1),
             "sampling": round(time.monotonic() - opened, 1),
         }
 
     def _learn(self, groups: Sequence[Group]) -> dict[str, Any]:
         """Learn from groups. The ratios are missing from the figures where none has a signal."""
-        batches = list[Batch]()
-        for number, group in enumerate(groups):
-            seed = f"shuffled {self.given.seed} {self.training.step} {number}"
-            batch = batch_of(group, self.name, seed)
-            if batch is not None:
-                batches.append(batch)
-        if not batches:
+        seed = f"shuffled {self.given.seed} {self.training.step}"
+        batch = batch_of(groups, self.name, seed)
+        if batch is None:
             return {"tokens": 0}
         uncertain = self.given.uncertain
         if self.name == "best-of-8":
             uncertain = 1.0
-        ratios = learn_batches(
-            self.model, self.matrix, self.training.optimizer, batches, uncertain=uncertain
+        ratios = learn_batch(
+            self.model, self.matrix, self.training.optimizer, batch, uncertain=uncertain
         )
-        self.training.lessons += sum(int(batch.row.lessons.max()) + 1 for batch in batches)
+        self.training.lessons += int(batch.row.lessons.max()) + 1
         return {
+            "read": len(batch.row.tokens),
             "tokens": ratios.count,
             "ratio_mean": round(ratios.mean, 4),
             "ratio_largest": round(ratios.largest, 3),
@@ -298,6 +318,19 @@ def _read_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--uncertain", type=float, default=0.2, help="the share of a step's tokens that is learned"
     )
+    parser.add_argument("--plans", type=int, default=PLANS, help="plans of a group")
+    parser.add_argument(
+        "--warmup", type=int, default=WARMUP, help="steps over which the rate rises at first"
+    )
+    parser.add_argument(
+        "--average",
+        type=float,
+        default=AVERAGE,
+        help="how much of the mean of earlier steps' weights, which is exported, stays after one",
+    )
+    parser.add_argument(
+        "--world-every", type=int, default=2, help="supervised: 1 learns lessons of the world alone"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--every", type=int, default=20, help="steps between two kept adapters")
     return parser.parse_args()
@@ -307,6 +340,7 @@ def open_arm(given: argparse.Namespace) -> Arm:
     """The arm as its state has it, or at the start. Raises `ConfigError`."""
     base = find_base_model(given.base or str(given.model))
     training = begin(base, given.rate or RATES[given.arm], given.seed, given.adapter)
+    training.average = given.average
     state = given.out / "state.pt"
     if state.exists():
         training.resume(state)

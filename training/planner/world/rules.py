@@ -15,6 +15,13 @@ LOOKUPS: Final = ("db", "db-old")
 SUMS: Final = ("py", "bc")
 
 
+def able_workers(subtask: str) -> tuple[str, ...]:
+    """The kinds of workers that may do a subtask at all."""
+    if is_query(subtask):
+        return LOOKUPS
+    return SUMS
+
+
 def is_query(subtask: str) -> bool:
     """Whether a subtask is for a worker with tables."""
     return subtask.lower().lstrip().startswith("select")
@@ -26,10 +33,7 @@ def by_manuals(subtask: str, workers: Sequence[str]) -> str:
     An old copy of a table is never better than the table, and the calculator drops decimals and
     knows neither words nor dates. So neither is asked where the other one is there.
     """
-    preferred = SUMS
-    if is_query(subtask):
-        preferred = LOOKUPS
-    return next(kind for kind in preferred if kind in workers)
+    return next(kind for kind in able_workers(subtask) if kind in workers)
 
 
 def by_cards(subtask: str, workers: Sequence[str]) -> str:
@@ -37,10 +41,7 @@ def by_cards(subtask: str, workers: Sequence[str]) -> str:
 
     The two tables have no figures and the two sums equal ones, so the order of the pool decides.
     """
-    able = SUMS
-    if is_query(subtask):
-        able = LOOKUPS
-    return next(kind for kind in workers if kind in able)
+    return next(kind for kind in workers if kind in able_workers(subtask))
 
 
 RULES: Final[Mapping[str, ChooseWorker]] = {"manuals": by_manuals, "cards": by_cards}
