@@ -38,6 +38,23 @@ def test_no_word_that_a_reader_sees_is_lost(page: str, count: int) -> None:
     assert text_of(page).count("WORD") == count
 
 
+@pytest.mark.parametrize(
+    ("style", "is_hidden"),
+    [
+        ("opacity:0", True),
+        ("font-size: 0px; color: red", True),
+        ("font-size:0.0em !important", True),
+        ("opacity:0.5", False),
+        ("font-size:0.8em", False),
+        ("fill-opacity:0", False),
+    ],
+)
+def test_what_a_style_makes_invisible_is_left_out(style: str, is_hidden: bool) -> None:
+    text, left_out, _ = to_markdown(f'<p style="{style}">WORD</p><p>seen</p>', 1000, 10.0)
+    assert ("WORD" not in text) == is_hidden
+    assert left_out == ({"hidden elements": 1} if is_hidden else {})
+
+
 def test_what_is_hidden_is_left_out_and_counted() -> None:
     page = """<p>seen</p><p hidden>NO</p><div style="color: red; DISPLAY : none">NO<p>NO</div>
     <i style=visibility:hidden>NO</i><dialog>NO</dialog><input type=hidden \

@@ -730,6 +730,35 @@ def test_equations_headers_and_footers_of_a_word_document_are_read_and_hidden_te
     assert "left out: 1 hidden texts" in done.err
 
 
+def test_fields_and_rubies_of_a_word_document_are_read_and_what_has_no_text_is_told(
+    stage: Stage, tmp_path: Path
+) -> None:
+    pytest.importorskip("mammoth")
+    drawing = "http://schemas.openxmlformats.org/drawingml/2006"
+    word = "<w:r><w:t>{}</w:t></w:r>"
+    hidden = "<w:r><w:rPr><w:vanish/></w:rPr><w:t>HIDDEN</w:t></w:r>"
+    inner = f'<w:fldSimple w:instr="X">{word.format("tomorrow")}</w:fldSimple>'
+    reading = f"<w:rt>{word.format('READING')}</w:rt>"
+    body = (
+        f'<w:p><w:fldSimple w:instr="DATE">{word.format("today ")}{hidden}{inner}</w:fldSimple>'
+        f"<w:r><w:ruby>{reading}<w:rubyBase>{word.format('漢字')}</w:rubyBase></w:ruby></w:r></w:p>"
+        '<w:p><w:r><w:commentReference w:id="0"/></w:r><w:r><w:object/></w:r><w:r><w:drawing>'
+        f'<c:chart xmlns:c="{drawing}/chart"/><d:relIds xmlns:d="{drawing}/diagram"/>'
+        "</w:drawing></w:r></w:p><w:altChunk/>"
+    )
+    done = stage.ok("ask", "What?", "-f", word_document(tmp_path / "paper.docx", body))
+    sent = text_of(sent_to(stage, "alpha"))
+    assert "today tomorrow" in sent
+    assert "漢字" in sent
+    assert "HIDDEN" not in sent
+    assert "READING" not in sent
+    left_out = done.err.partition("left out: ")[2]
+    for kind in ("comments", "embedded objects", "charts", "diagrams", "embedded documents"):
+        assert f"1 {kind}" in left_out
+    assert "1 hidden texts" in left_out
+    assert "1 readings of characters" in left_out
+
+
 def test_a_very_long_word_document_gives_its_beginning(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

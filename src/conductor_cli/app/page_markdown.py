@@ -83,7 +83,9 @@ _NO_TEXT: Final = frozenset(
 )
 
 _HIDING: Final = re.compile(
-    r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse))\b", re.IGNORECASE
+    r"(?:^|;)\s*(?:display\s*:\s*none\b|visibility\s*:\s*(?:hidden|collapse)\b"
+    r"|(?:opacity|font-size)\s*:\s*0(?:\.0+)?(?:%|[a-z]+)?\s*(?:!|;|$))",
+    re.IGNORECASE,
 )
 _SPACE: Final = re.compile(r"[ \t\r\n\f]+")
 _CHARSET: Final = re.compile(
