@@ -170,6 +170,38 @@ def test_bad_messages_are_answered_and_do_no_harm(stage: Stage) -> None:
     assert client.close() == (0, "")
 
 
+def test_a_call_with_the_id_of_another_one_costs_nothing(stage: Stage) -> None:
+    """Cancelling that id would end only one of them."""
+    client = asking(stage, "Why?")
+    ids = (1, "1")
+    for request in ids:
+        message = {"jsonrpc": "2.0", "id": request, "method": "tools/call"}
+        params = {"name": "ask", "arguments": {"question": "How?"}}
+        client.write(json.dumps(message | {"params": params}).encode())
+        told = client.answer(None)["error"]["message"]
+        assert told == "another request with the id 1 is not answered yet"
+    client.send("notifications/cancelled", {"requestId": 1})
+    assert stage.asked("alpha")[0].closed.wait(10)
+    for request in (2, 2):  # it is free again once the answer is out
+        client.call("trace", {}, request)
+        assert "Why?" in client.answer(request)["result"]["content"][0]["text"]
+    assert client.close() == (0, "")
+    assert len(stage.asked("alpha")) == 1
+
+
+@pytest.mark.parametrize("request_id", ["1.5", "null", "[1]", '{"a": 1}', "true"])
+def test_a_request_whose_id_is_of_another_type_is_answered(stage: Stage, request_id: str) -> None:
+    client = RawClient(stage)
+    client.initialize()
+    client.write(f'{{"jsonrpc": "2.0", "id": {request_id}, "method": "tools/list"}}'.encode())
+    error = client.answer(None)["error"]
+    assert error == {
+        "code": -32600,
+        "message": "the id of a request must be a text or a whole number",
+    }
+    assert client.close() == (0, "")
+
+
 def peak_memory(process: int) -> int:
     status = Path(f"/proc/{process}/status").read_text("utf-8")
     return next(

@@ -22,6 +22,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.json_rpc import find_message_id, without_half_letters
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.server.http.process import handle_endings
 from conductor_cli.system.event_loop import run_async
 
@@ -44,6 +45,7 @@ class Output:
     """Writes to a file on a thread of its own, which the end of the process does not wait for."""
 
     def __init__(self, file: int) -> None:
+        self.unanswered = set[str]()  # The ids of requests that are not answered yet
         self._file = file
         self._loop = asyncio.get_running_loop()
         self._waiting: SimpleQueue[tuple[bytes, asyncio.Future[None]]] = SimpleQueue()
@@ -51,6 +53,9 @@ class Output:
 
     async def write(self, text: str) -> None:
         """Write all of it. Raises `OSError`; cancelled, it leaves the thread to write on."""
+        head = text[:_ENDS]
+        if '"method"' not in head:
+            self.unanswered.discard(str(find_message_id(head.encode("utf-8", "replace"), b"")))
         done = self._loop.create_future()
         self._waiting.put((text.encode(), done))
         await done
@@ -97,7 +102,11 @@ class Input:
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """Yield each message. What is none is answered, with its id where that can be read."""
-        from mcp_types import jsonrpc_message_adapter
+        from mcp_types import (
+            JSONRPCNotification,
+            JSONRPCRequest,
+            jsonrpc_message_adapter,
+        )
 
         while (read := await self._lines.get()) is not None:
             self._room.release()
@@ -107,15 +116,35 @@ class Input:
                 continue
             line = without_half_letters(line)
             try:
-                jsonrpc_message_adapter.validate_json(line, by_name=False)
+                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
                 error = {"code": -32700, "message": "the line is not a JSON-RPC message"}
                 request = None
                 if b'"method"' in line:  # a response has the id of another request
                     request = find_message_id(line, line)
                 await self._output.write(_line(request, error=error))
+                continue
+            problem = ""
+            if isinstance(message, JSONRPCRequest):
+                problem = self._begin(message.id)
+            elif isinstance(message, JSONRPCNotification) and _has_id(line):
+                problem = "the id of a request must be a text or a whole number"
+            if problem:
+                await self._output.write(_line(None, error={"code": -32600, "message": problem}))
             else:
                 yield line.decode()
+
+    def _begin(self, request: int | str) -> str:
+        """Note a request; returns why it cannot be answered, empty where it can.
+
+        With the id of another one neither could be cancelled alone, and both might cost. The SDK
+        takes `7` and `"7"` for the same id.
+        """
+        name = str(request)
+        if name in self._output.unanswered:
+            return f"another request with the id {one_line(name):.60} is not answered yet"
+        self._output.unanswered.add(name)
+        return ""
 
     def _read(self) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody reads any more
@@ -143,6 +172,11 @@ class Input:
                     line = bytearray()
                     head = b""
                     size = 0
+
+
+def _has_id(line: bytes) -> bool:
+    """Return whether a message has an id, of whatever type."""
+    return b'"id"' in line and "id" in json.loads(line)
 
 
 def _too_large(head: bytes, tail: bytes) -> str:
