@@ -353,6 +353,16 @@ def test_questions_in_another_encoding_are_not_asked(
     assert not one_worker.server.requests
 
 
+@pytest.mark.parametrize("name", ["q.csv", "q.YAML", "q.xml", "q.toml"])
+def test_a_table_or_another_format_is_not_asked_line_by_line(
+    one_worker: Stage, tmp_path: Path, name: str
+) -> None:
+    source = write(tmp_path / name, ["id,question", "1,Why?"])
+    told = f"{name} is neither a text with a question on each line nor JSON Lines"
+    one_worker.fails(2, "batch", source, "-o", tmp_path / "a.jsonl", "--yes", told=told)
+    assert not one_worker.server.requests
+
+
 def test_fields_of_a_line_that_nothing_reads_are_told(one_worker: Stage, tmp_path: Path) -> None:
     lines = [
         {"id": "a", "question": "number 1", "files": ["b.txt"]},

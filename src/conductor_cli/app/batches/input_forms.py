@@ -26,6 +26,10 @@ ONE_OBJECT_A_LINE: Final = (
     f"JSON Lines have an object on each line, with no comma or bracket around it; {EXAMPLE}"
 )
 JSON_SUFFIXES: Final = frozenset({".json", ".jsonl", ".ndjson"})
+OTHER_SUFFIXES: Final = frozenset(
+    {".csv", ".tsv", ".xml", ".html", ".htm", ".yaml", ".yml", ".toml", ".parquet", ".xlsx"}
+)
+"""Endings of files whose lines are no questions, though they may be text."""
 JSON_BEGINNINGS: Final = ('{"', "[{")
 """How a line of JSON begins that has a mistake. No question begins like that."""
 GZIP_HEAD: Final = b"\x1f\x8b"  # How everything that gzip packed begins
@@ -56,6 +60,10 @@ def read_items(path: Path, skip: int = 0) -> Iterator[BatchItem]:
 
     Raises `UsageError` with the line that cannot be read.
     """
+    if path.suffix.lower() in OTHER_SUFFIXES:
+        message = f"{path} is neither a text with a question on each line nor JSON Lines"
+        hint = f"convert it, or name it .txt where each line is a question; {EXAMPLE}"
+        raise UsageError(message, hint=hint)
     parser = _Parser(path)
     try:
         with path.open("rb") as file:
@@ -90,7 +98,7 @@ class _Parser:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._is_named_json = path.suffix in JSON_SUFFIXES
+        self._is_named_json = path.suffix.lower() in JSON_SUFFIXES
         self.is_json: bool | None = None  # None until a line with text was read
 
     def text_of(self, raw: bytes, number: int) -> str:
