@@ -312,6 +312,27 @@ def test_what_is_not_used_of_an_editor_is_told(stage: Stage) -> None:
     assert "further directories of the editor are not used (1 of them)" in thoughts
 
 
+def test_files_that_a_command_cannot_read_are_refused(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("print(1)\n")
+    main = resource_link_block("main.py", (tmp_path / "main.py").as_uri())
+
+    async def talking(editor: Editor) -> None:
+        for block in (main, image_block(base64.b64encode(png()).decode(), "image/png")):
+            with pytest.raises(RequestError, match="a command takes no files"):
+                await editor.ask("/cost", block)
+
+    talk(Editor(), talking)
+
+
+def test_an_empty_buffer_is_told(stage: Stage, tmp_path: Path) -> None:
+    buffer = embedded_text_resource((tmp_path / "b.py").as_uri(), "\n")
+
+    async def talking(editor: Editor) -> None:
+        await editor.ask("Explain", resource_block(buffer))
+
+    assert "b.py is empty" in talk(Editor(), talking).text("agent_thought_chunk")
+
+
 def test_slash_commands_answer_without_a_worker(stage: Stage) -> None:
     async def talking(editor: Editor) -> None:
         await editor.ask("/workers beta")

@@ -97,6 +97,33 @@ def test_files_system_text_and_schema_reach_the_workers(stage: Stage) -> None:
         assert text in sent
 
 
+def test_files_that_say_nothing_or_too_much_are_told(stage: Stage) -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n"
+    files = [{"name": "a.txt", "text": " \n"}, {"name": "key.txt", "text": key}]
+    text = text_of(call("ask", {"question": "Which?", "files": files}))
+    assert "note: a.txt is empty" in text
+    assert "note: key.txt looks like a secret, and is sent because the call has it" in text
+
+
+def test_a_long_text_of_a_stored_run_says_that_it_is_shortened(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handlers, "MAX_RESULT_TEXT", 5)
+
+    async def talking(client: Client) -> None:
+        run = run_of(await client.call_tool("ask", {"question": "Why? " * 200}))
+        shown = text_of(await client.call_tool("trace", {"run": run}))
+        step = text_of(await client.call_tool("trace", {"run": run, "step": 1}))
+        listed = text_of(await client.call_tool("trace", {}))
+        first = "alpha\n[These are the first 5 of 13 characters; the user sees all: "
+        assert f"{first}conductor trace show {run}]" in shown
+        assert f"{first}conductor trace show {run} --step 1]" in step
+        assert "…" in listed
+        assert "…" in shown
+
+    talk(talking)
+
+
 def test_a_plan_runs_by_its_id_and_as_it_was_returned_and_changed(stage: Stage) -> None:
     stage.plan = TWO
 

@@ -102,7 +102,9 @@ def _embedded_text(resource: TextResourceContents, directory: Path, attacher: At
     name = _address_name(resource.uri, directory)
     if "\x00" in resource.text:
         raise UsageError(f"{name} holds NUL bytes, so it is not text", hint="attach text only")
-    if is_secret_name(name) or is_secret_text(name, resource.text):
+    if not resource.text.strip():
+        attacher.tell(f"{name} is empty")
+    elif is_secret_name(name) or is_secret_text(name, resource.text):
         attacher.tell(f"{name} looks like a secret, and is attached because the editor embeds it")
     return File(name=name, text=resource.text)
 

@@ -183,6 +183,8 @@ class EditorSession:
         text, files = await asyncio.to_thread(read_prompt, blocks, self.directory, attacher)
         command, words = find_command(text)
         if command is not None and not command.plans:
+            if files or remarks:
+                raise UsageError("a command takes no files", hint="attach them to a question")
             return await command.act(self, words, feed)
         if not words:
             raise UsageError("there is no question", hint="write what you want to know")

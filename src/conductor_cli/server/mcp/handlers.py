@@ -60,6 +60,7 @@ from conductor_cli.core.trace import ENDED, Trace
 from conductor_cli.run import Run, RunSpec
 from conductor_cli.server.mcp.tools import (
     TOOLS,
+    describe_files,
     narrowed,
     read_arguments,
     read_plan,
@@ -199,7 +200,8 @@ class Handlers:
         starter = self._starter
         settings = narrowed(starter.settings(replaced_settings(arguments)), arguments, planned)
         if planned is None:
-            spec = RunSpec(question=read_question(arguments))
+            question = read_question(arguments)
+            spec = RunSpec(question=question, notices=describe_files(question))
         else:
             spec = RunSpec(question=planned.question, plan=planned.plan)
         return ServedJob(
@@ -474,12 +476,12 @@ def look_at_runs(
     trace = store.trace(run)
     if "step" in arguments:
         return _describe_step(trace, arguments["step"])
-    question = one_line(trace.question.text)[:300]
+    question = _beginning(one_line(trace.question.text), 300)
     lines = [f"Run {run}: {describe_outcome(trace, live=live)}. Question: {question}"]
     for step in trace.steps:
         lines.append(f"{step.number}. {step.worker}, {step.state}: {one_line(step.step.subtask)}")
     lines += [*_notes(trace), f"[{_totals(trace)}]"]
-    return result_of("\n".join(lines), trace.answer[:MAX_RESULT_TEXT])
+    return result_of("\n".join(lines), _shortened(trace.answer, f"conductor trace show {run}"))
 
 
 LIST_HINT: Final = "call trace without arguments for a list of runs"
@@ -504,7 +506,10 @@ def _list_runs(store: Traces, arguments: Mapping[str, Any], own: Collection[str]
         )
     except OSError as error:
         raise unreadable(store.place, error) from None
-    lines = [f"{row['run']}  {row['state']}  {one_line(row['question'])[:100]}" for row in rows]
+    lines = []
+    for row in rows:
+        question = _beginning(one_line(row["question"]), 100)
+        lines.append(f"{row['run']}  {row['state']}  {question}")
     if has_older:
         lines.append(
             "There are older runs that match: search for less, or give since or a higher count."
@@ -517,9 +522,24 @@ def _describe_step(trace: Trace, number: int) -> CallToolResult:
     if record is None:
         hint = f"it has {format_count(len(trace.steps), 'step')}"
         raise UsageError(f"run {trace.run} has no step {number}", hint=hint)
+    whole = f"conductor trace show {trace.run} --step {number}"
     prompt = []
     for message in record.prompt:
-        prompt.append(
-            f"Its worker was sent as {message.role}:\n{message.content[:MAX_RESULT_TEXT]}"
-        )
-    return result_of(record.text[:MAX_RESULT_TEXT] or "(no text)", *prompt)
+        content = _shortened(message.content, whole)
+        prompt.append(f"Its worker was sent as {message.role}:\n{content}")
+    return result_of(_shortened(record.text, whole) or "(no text)", *prompt)
+
+
+def _beginning(text: str, most: int) -> str:
+    """Return so many characters of a line at most, with a sign where that is not all of it."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}…"
+
+
+def _shortened(text: str, whole: str) -> str:
+    """Return a text, or its beginning, how long it is, and the command that shows the `whole`."""
+    if len(text) <= MAX_RESULT_TEXT:
+        return text
+    length = f"{MAX_RESULT_TEXT:,} of {len(text):,} characters"
+    return f"{text[:MAX_RESULT_TEXT]}\n[These are the first {length}; the user sees all: {whole}]"

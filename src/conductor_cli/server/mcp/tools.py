@@ -20,6 +20,7 @@ from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
 from conductor_cli.core.plan import MAX_STEPS
 from conductor_cli.core.plan_file import PlanFile, parse_plan_file
 from conductor_cli.core.question import File, Question
+from conductor_cli.core.secret_files import is_secret_name, is_secret_text
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.schema_check import size_of
 from conductor_cli.server.api.body_models import BoundedList, describe_fault
@@ -312,6 +313,17 @@ def read_question(arguments: Mapping[str, Any]) -> Question:
         files=tuple(File(name=one_line(file["name"]), text=file["text"]) for file in files),
         schema=arguments.get("schema"),
     )
+
+
+def describe_files(question: Question) -> tuple[str, ...]:
+    """Return what is to be known of the files of a call: those that say nothing, or too much."""
+    remarks = []
+    for file in question.files:
+        if not file.text.strip():
+            remarks.append(f"{file.name} is empty")
+        elif is_secret_name(file.name) or is_secret_text(file.name, file.text):
+            remarks.append(f"{file.name} looks like a secret, and is sent because the call has it")
+    return tuple(remarks)
 
 
 def read_plan(plan: Mapping[str, Any], workers: Collection[str]) -> PlanFile:
