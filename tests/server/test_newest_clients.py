@@ -64,6 +64,96 @@ def test_a_worker_that_takes_no_pdf_is_sent_its_text(stage: Stage, accepts: str)
     assert 'name="fruit.pdf"' in content
 
 
+SCAN = "data:application/pdf;base64," + base64.b64encode(pdf("")).decode()
+SCANNED: list[tuple[str, dict[str, Any]]] = [
+    (
+        "/v1/chat/completions",
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "Why?"},
+                        {"type": "file", "file": {"filename": "scan.pdf", "file_data": SCAN}},
+                    ],
+                }
+            ]
+        },
+    ),
+    (
+        "/v1/responses",
+        {
+            "input": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "input_text", "text": "Why?"},
+                        {"type": "input_file", "filename": "scan.pdf", "file_data": SCAN},
+                    ],
+                }
+            ]
+        },
+    ),
+    (
+        "/v1/messages",
+        {
+            "max_tokens": 50,
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "Why?"},
+                        {
+                            "type": "document",
+                            "title": "scan.pdf",
+                            "source": {
+                                "type": "base64",
+                                "media_type": "application/pdf",
+                                "data": SCAN.partition(",")[2],
+                            },
+                        },
+                    ],
+                }
+            ],
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(("path", "body"), SCANNED, ids=["chat", "responses", "messages"])
+def test_a_document_that_is_not_read_whole_is_told_to_the_client(
+    stage: Stage, path: str, body: dict[str, Any], stream: bool
+) -> None:
+    stage.configure(workers={"alpha": 'accepts = ["pdf"]'})
+    asked = {"model": "conductor-mini", "stream": stream, **body}
+    with serving() as server:
+        answered = httpx.post(f"{server.url}{path}", json=asked, timeout=60)
+    told = "note: scan.pdf: it holds no text, as scanned documents do"
+    assert answered.status_code == 200, answered.text
+    assert told in answered.text.partition('"notices":[')[2]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("schön und groß".encode("latin-1"), "a text in UTF-8; it may be CP1252"),
+        ("Some words".encode("utf-16-le"), "a text in UTF-8; it may be UTF-16LE"),
+        (b"\xef\xbb\xbf", "is empty"),
+    ],
+)
+def test_a_text_that_cannot_be_read_is_refused_with_the_reason(
+    stage: Stage, content: bytes, told: str
+) -> None:
+    url = "data:text/plain;base64," + base64.b64encode(content).decode()
+    part = {"type": "file", "file": {"filename": "a.txt", "file_data": url}}
+    with serving() as server:
+        refused = ask_with(server.url, "conductor-mini", part)
+    assert refused.status_code == 400
+    assert told in refused.json()["error"]["message"]
+    assert not stage.posts
+
+
 def test_an_image_goes_only_to_the_step_whose_worker_sees_it(stage: Stage) -> None:
     stage.configure(workers={"alpha": 'accepts = ["image"]', "beta": "accepts = []"})
     stage.plan = "alpha | - | Look at it.\nbeta | 1 | Answer."

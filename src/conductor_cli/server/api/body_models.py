@@ -31,7 +31,15 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from conductor_cli.core.chat import Attachment, Message, Role, Tool, ToolCall, ToolChoice
-from conductor_cli.core.media import PDF, SUFFIXES, describe_refused, image_size, media_type_of
+from conductor_cli.core.media import (
+    PDF,
+    SUFFIXES,
+    describe_encoding,
+    describe_refused,
+    guess_encoding,
+    image_size,
+    media_type_of,
+)
 from conductor_cli.core.question import fence
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.schema_check import CheckStopped, find_schema_fault
@@ -461,7 +469,12 @@ def read_document(data: bytes) -> Upload:
         text = "\0"
     if "\0" in text:
         what = describe_refused(data) or "neither a PDF document, an image, nor a text in UTF-8"
+        encoding = guess_encoding(data)
+        if encoding:
+            what += f"; {describe_encoding(encoding)}"
         raise fault(f"is {what}", "unsupported_file")
+    if not text:
+        raise fault("is empty", "unsupported_file")
     return Upload(data, found, text=text)
 
 

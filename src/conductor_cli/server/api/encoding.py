@@ -65,17 +65,22 @@ def conductor_object(answer: ServedAnswer, ignored: Sequence[str] = ()) -> dict[
     """Return what only this server says.
 
     The run, what all of it used and cost, and the same for each step. `ignored` are the fields of
-    the request that had no effect, if there are any.
+    the request that had no effect, and `notices` what a reader should know about how the answer
+    came about, if there are any: not every client shows its reasoning.
 
     Costs are in US dollars, null where nothing has a price; `unpriced_calls` counts the calls
     without one. `usage.total` is the sum of `usage.answer` and `usage.orchestration`.
     """
     usage = answer.usage
     parts = {"answer": usage.answer, "orchestration": usage.orchestration, "total": usage.total}
-    names = {"ignored": list(ignored)} if ignored else {}
+    remarks = {}
+    if ignored:
+        remarks["ignored"] = list(ignored)
+    if answer.notices:
+        remarks["notices"] = list(answer.notices)
     return {
         "run": answer.run,
-        **names,
+        **remarks,
         "cost": _dollars(usage.total.cost),
         "unpriced_calls": usage.total.unpriced,
         "usage": {name: _tokens(part) for name, part in parts.items()},

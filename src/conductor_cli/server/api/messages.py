@@ -269,6 +269,8 @@ def _source(decode: Callable[[bytes], Upload]) -> BeforeValidator:
         if not isinstance(data, str):
             raise fault("must have data as a string", "invalid_type")
         if kind == "text":
+            if not data or "\0" in data:
+                raise fault("must have data that is text", "unsupported_file")
             return Upload(b"", "text/plain", text=data)
         return decode(bytes_of_base64(data))
 

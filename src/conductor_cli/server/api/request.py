@@ -146,8 +146,9 @@ class ServedUsage:
 class ServedAnswer:
     """How a run ended for its client.
 
-    `reasoning` is the narration of plan and steps that a stream shows. `stop_sequence` is the stop
-    text of the client that ended the answer, where that is known. `seconds` is how long it took.
+    `reasoning` is the narration of plan and steps that a stream shows. `notices` are what a reader
+    should know about how the answer came about. `stop_sequence` is the stop text of the client that
+    ended the answer, where that is known. `seconds` is how long it took.
     """
 
     run: str
@@ -155,6 +156,7 @@ class ServedAnswer:
     finish: Finish
     usage: ServedUsage
     reasoning: str = ""
+    notices: tuple[str, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     stop_sequence: str = ""
     seconds: float = 0.0

@@ -89,6 +89,7 @@ def outcome_of(
         finish="stop" if refusal else _finish_of(trace, last),
         usage=served_usage(trace),
         reasoning=reasoning,
+        notices=tuple(describe_notice(notice) for notice in trace.all_notices()),
         tool_calls=() if refusal else sign(trace),
         stop_sequence=last.stop_sequence if last is not None else "",
         seconds=trace.at,

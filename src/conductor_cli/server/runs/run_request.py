@@ -293,7 +293,9 @@ async def build_job(
     settings = _with_request_limit(settings, request.max_cost)
     attachments = open_state(settings.paths).attachments()
     principal = Principal(key=key)
-    asked = await _parse_conversation(starter, request, Attacher(attachments, settings), principal)
+    remarks = list[str]()
+    attacher = Attacher(attachments, settings, remarks.append)
+    asked = await _parse_conversation(starter, request, attacher, principal)
     if purpose is not None and asked.plan is None and not settings.rehearsal:
         asked = replace(asked, plan=await _utility_plan(starter, settings, purpose))
     only = starter.options.workers
@@ -309,6 +311,7 @@ async def build_job(
         streams_nested=streams,
         origin=principal.origin,
         reviews=asked.plan is None,  # a review would be the step that answers
+        notices=tuple(remarks),
     )
     return ServedJob(
         spec=spec,
