@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from decimal import Decimal
 
@@ -43,6 +44,17 @@ def test_one_worker_usually_writes_as_much_as_before() -> None:
     long = estimate(priced(ann=440), "alone:ann").usual
     assert long.usual_tokens - short.usual_tokens == RUNS * 400
     assert long.usual_cost - short.usual_cost == RUNS * Decimal(400) / 10**6
+
+
+@pytest.mark.parametrize("reply", [1, 10**6])
+def test_what_is_usual_is_never_outside_of_what_is_shown(reply: int) -> None:
+    tokens, cost = estimate(priced(ann=reply), "alone:ann").lines()
+    usual, least, most = map(
+        int, re.findall(r"\d+", tokens.partition("calls, ")[2].replace(",", ""))
+    )
+    assert least <= usual <= most
+    amounts = [Decimal(text) for text in re.findall(r"\$(\d+\.\d+)", cost)]
+    assert amounts[1] <= amounts[0] <= amounts[2]
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])

@@ -43,15 +43,20 @@ class CostEstimate:
     unknown: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Two lines for the user. Retries and repaired plans come on top, hence "about"."""
+        """Two lines for the user. Retries and repaired plans come on top, hence "about".
+
+        What is usual follows from earlier replies, so it may be less than the least of a guess.
+        """
         calls = _format_range(self.low.calls, self.usual.calls, self.high.calls)
         tokens = _format_range(self.low.tokens[0], self.usual.usual_tokens, self.high.tokens[1])
+        usual = self.usual.usual_cost
         low = self.low.cost[0]
-        high = self.high.cost[1]
+        high = max(self.high.cost[1], usual)
+        if usual:
+            low = min(low, usual)
         cost = format_money(low)
         if low != high:
             cost = f"{cost} to {format_money(high)}"
-        usual = self.usual.usual_cost
         if low != high and usual:
             cost = f"usually about {format_money(usual)}, from {cost}"
         if self.high.unpriced:
@@ -66,9 +71,9 @@ class CostEstimate:
 
 
 def _format_range(least: int, usual: int, most: int) -> str:
-    if least == most:
+    if least == most == usual:
         return f"{least:,}"
-    return f"{usual:,} ({least:,} to {most:,})"
+    return f"{usual:,} ({min(least, usual):,} to {max(most, usual):,})"
 
 
 class CaseEstimate(NamedTuple):
