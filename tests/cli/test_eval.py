@@ -538,6 +538,29 @@ def test_a_trial_compares_the_best_worker_with_a_plan_and_advises(
     stage.fails(2, "try", cases, "--n", "1")
 
 
+def test_a_trial_tells_of_answers_that_were_cut_off(stage: Stage, tmp_path: Path) -> None:
+    stage.configure(workers=("a",))
+    stage.models["a"] = says("4", finish="length")
+    line = {"id": "1", "question": "What is 2 + 2?", "answer": "4", "scorer": "number"}
+    cases = tmp_path / "cases.jsonl"
+    cases.write_text("\n".join(json.dumps({**line, "id": str(n)}) for n in range(3)))
+    told = "answers that were cut off at a worker's max_tokens: 3 of 3 of alone:a"
+    assert told in " ".join(stage.ok("try", cases, "--yes").out.split())
+
+
+def test_a_trial_that_its_limit_stops_does_not_blame_the_workers(
+    stage: Stage, tmp_path: Path
+) -> None:
+    price = "price = {input = 10, output = 10}"
+    stage.configure(workers={"a": price, "planner": price}, conductor="planner")
+    line = {"id": "1", "question": "What is 2 + 2?", "answer": "4", "scorer": "number"}
+    cases = tmp_path / "cases.jsonl"
+    cases.write_text("\n".join(json.dumps({**line, "id": str(n)}) for n in range(3)))
+    done = stage.ends(6, "try", cases, "--workers", "a", "--max-cost", "0.0001", "--yes")
+    assert "Nothing can be said yet: it was stopped" in done.out
+    assert "workers test" not in done.out
+
+
 def test_a_simulated_trial_says_that_it_is_one(stage: Stage) -> None:
     done = stage.ok("try", "--demo", "--n", "4")
     assert "A simulation" in done.out

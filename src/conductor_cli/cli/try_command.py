@@ -28,6 +28,7 @@ from conductor_cli.evals.cases import EVERYDAY
 from conductor_cli.evals.report import (
     CHOSEN_BY_HALVES,
     NEAR_BEST_REASON,
+    describe_cut_off,
     describe_faults,
     format_p,
     is_compared_by_halves,
@@ -48,6 +49,13 @@ from conductor_cli.evals.systems import ALONE, BEST_WORKER, PLANNED
 ROUTE: Final = "conductor-mini"
 MAX_ALONE: Final = 5  # Workers that are each asked alone; of more, only the best by its card is
 MAX_COST: Final = "0.50"
+TOO_FEW_ANSWERS: Final = (
+    "Nothing can be said: too few questions were answered. conductor workers test says why."
+)
+STOPPED_EARLY: Final = (
+    "Nothing can be said yet: it was stopped before enough questions were answered. The same "
+    "command continues, with a higher --max-cost where that stopped it."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +115,7 @@ def try_command(context: typer.Context, options: TryOptions) -> None:
             "workers."
         )
     summary = summarize(stored.outcomes(), stored.spec.systems)
-    _print_summary(summary, len(request.cases), request.source)
+    _print_summary(summary, len(request.cases), request.source, is_stopped=code != 0)
     raise typer.Exit(code)
 
 
@@ -138,7 +146,7 @@ def _asked_alone(names: Sequence[str], settings: Settings) -> str:
     return ALONE
 
 
-def _print_summary(summary: Summary, cases: int, source: str) -> None:
+def _print_summary(summary: Summary, cases: int, source: str, *, is_stopped: bool) -> None:
     total = sum((system.total for system in summary.systems), NO_USAGE)
     print_text(f"{format_count(cases, 'question')} of {source}, {format_cost(total)} in all")
     print_line()
@@ -146,7 +154,12 @@ def _print_summary(summary: Summary, cases: int, source: str) -> None:
     shown = tuple(system for system in summary.systems if system.name in names)
     print_table(*system_table(summary._replace(systems=shown)))
     print_line()
-    print_text(advise(summary))
+    advice = advise(summary)
+    if is_stopped and advice == TOO_FEW_ANSWERS:
+        advice = STOPPED_EARLY
+    print_text(advice)
+    if cut_off := describe_cut_off(shown):
+        print_text(cut_off)
     print_text(
         "conductor is a plan, conductor-mini one worker that it chose; all figures: conductor eval "
         "--show last"
@@ -165,9 +178,7 @@ def advise(summary: Summary) -> str:
     route = systems[ROUTE]
     ways = [way for way in (plan, route) if way.versus_best is not None]
     if best is None or plan.versus_best is None:
-        return (
-            "Nothing can be said: too few questions were answered. conductor workers test says why."
-        )
+        return TOO_FEW_ANSWERS
     name = best.name.removeprefix(f"{ALONE}:")
     name = "the best worker by its card" if name == BEST_WORKER else one_line(name)
     if plan.valid_plans is not None and not plan.valid_plans.right:

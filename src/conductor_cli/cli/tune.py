@@ -26,7 +26,7 @@ from conductor_cli.core.formatting import format_money
 from conductor_cli.core.profile import Guide
 from conductor_cli.core.serialization import dump
 from conductor_cli.evals.outcomes import CaseOutcome
-from conductor_cli.evals.report import system_table
+from conductor_cli.evals.report import describe_cut_off, system_table
 from conductor_cli.evals.systems import ALONE
 from conductor_cli.models.router import SUFFIX, write_planner
 from conductor_cli.system.disk import write_atomically
@@ -183,6 +183,8 @@ def _print_tuned(tuned: Tuned, planner: str | None, *, json: bool) -> None:
     print_line()
     print_table(*system_table(tuned.summary))
     print_line()
+    if cut_off := describe_cut_off(tuned.summary.systems):
+        print_text(cut_off)
     print_text(f"for ask, chat and serve: {setting}")
 
 

@@ -516,24 +516,31 @@ def _note_on_judge(judge: str, summary: Summary) -> str:
     return f"judge: {judge}, {calls}, {cost}, in no other figure; {trust}"
 
 
+def describe_cut_off(systems: Sequence[SystemResult]) -> str:
+    """Return how many answers were cut off, and how to have them whole; empty where none was."""
+    cut_off = []
+    for system in systems:
+        if system.cut_off:
+            name = one_line(system.name)
+            cut_off.append(f"{system.cut_off} of {system.accuracy.n} of {name}")
+    if not cut_off:
+        return ""
+    return (
+        f"answers that were cut off at a worker's max_tokens: {', '.join(cut_off)}; a larger "
+        "limit: conductor workers add NAME --set max_tokens=N"
+    )
+
+
 def _notes_on_missing_answers(spec: EvaluationSpec, summary: Summary) -> list[str]:
     """Return what has no answer, or none that could be scored as the case wants it."""
     notes = []
-    failed = []
-    cut_off = []
-    for system in summary.systems:
-        if system.failed:
-            failed.append((system.name, system.failed))
-        if system.cut_off:
-            cut_off.append(f"{system.cut_off} of {system.accuracy.n} of {system.name}")
+    failed = [(system.name, system.failed) for system in summary.systems if system.failed]
     if failed:
         runs = "runs" if spec.repeat > 1 else "cases"
         notes.append(f"failed {runs}, which are in no share: {_list_counts(failed)}")
+    cut_off = describe_cut_off(summary.systems)
     if cut_off:
-        notes.append(
-            f"answers that were cut off at a worker's max_tokens: {', '.join(cut_off)}; a larger "
-            "limit: conductor workers add NAME --set max_tokens=N"
-        )
+        notes.append(cut_off)
     for reason, count in summary.unscored.items():
         notes.append(f"{reason}: {format_count(count, 'answer')}")
     if summary.missing_modules:
