@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from conductor_cli.core.outline import OUTLINE_CHARS, as_outline, outline_of
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import WorkerProfile
-from conductor_cli.core.question import File, PastTurn, Question, fit_question, share_by_need
+from conductor_cli.core.question import (
+    File,
+    PastTurn,
+    Question,
+    fit_question,
+    share_by_need,
+    shorten,
+)
 from conductor_cli.core.reading import (
     describe_shortened,
     nobody_reads,
@@ -33,6 +40,28 @@ def test_a_question_is_read_whole_where_it_fits_and_otherwise_not_at_all() -> No
     assert reading_of(question, SMALL, replace(PROFILE, fits_files=True), has_tools=True) == (
         "shortened"
     )
+
+
+@pytest.mark.parametrize("fits_files", [False, True])
+@pytest.mark.parametrize("text", ["why?", "why? " * 150])
+def test_a_system_text_never_takes_the_place_of_the_question(
+    text: str, *, fits_files: bool
+) -> None:
+    profile = replace(PROFILE, fits_files=fits_files)
+    question = Question(text=text, system="rule " * 4_000)
+    assert reading_of(question, ANN, profile, has_tools=True) == "whole"
+    assert reading_of(question, SMALL, profile, has_tools=True) == "none"
+    by_schema = Question(text=text, schema={"enum": ["word"] * 4_000})
+    assert reading_of(by_schema, SMALL, profile, has_tools=True) == "none"
+    message, hint = nobody_reads(question, [SMALL], profile)
+    assert message.startswith("the question with its system text and schema has about ")
+    assert message.endswith("ann 8,000; a part of it is kept for the answer")
+    assert hint.startswith("shorten the system text and the schema, attach less")
+
+
+def test_a_text_is_never_longer_once_it_was_shortened() -> None:
+    assert shorten("why?", 0) == "why?"
+    assert len(shorten("x" * 100, 0)) < 100
 
 
 def test_what_the_table_knows_of_a_model_counts_as_its_context() -> None:

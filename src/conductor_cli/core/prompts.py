@@ -916,7 +916,9 @@ def _plain_messages(  # noqa: PLR0913 - all parts of a prompt
         answer_room = min(answers, max(room - len(text), room // 4))
         text, shortened = fit_question(question, max(room - answer_room, 0), accepts)
         seen, shortened_answers = _shortened_steps(seen, room - len(text))
-        notice = describe_shortened(worker, [*shortened_context, *shortened, *shortened_answers])
+        parts = [*shortened_context, *shortened, *shortened_answers]
+        if parts:
+            notice = describe_shortened(worker, parts)
     context_block = ""
     if client_context:
         context_block = fence("context", client_context)

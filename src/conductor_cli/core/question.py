@@ -214,7 +214,10 @@ class ClosingTagFilter:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return `text` with its middle left out where it is longer than `limit` characters."""
+    """Return `text` with its middle left out where it is longer than `limit` characters.
+
+    A text that is no longer than the note in its middle is whole.
+    """
     if len(text) <= limit:
         return text
     # 60 characters are for the note in the middle. The head gets two thirds: questions tend to
@@ -222,7 +225,8 @@ def shorten(text: str, limit: int) -> str:
     keep = min(max(limit - 60, 0), len(text))
     head = text[: keep * 2 // 3]
     tail = text[len(text) - (keep - len(head)) :]
-    return f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"
+    shortened = f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"
+    return min(text, shortened, key=len)
 
 
 Shortened = tuple[str, int, int]

@@ -9,7 +9,7 @@ shortened (`--fit`), which a notice then tells in figures.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -79,7 +79,7 @@ def reading_of(
         return "whole"
     if _fits(question, worker, profile):
         return "whole"
-    if profile.fits_files:
+    if profile.fits_files and _has_room_for_words(question, worker, profile):
         return "shortened"
     if has_tools and has_directory(question):
         outlined = outline_for(question, worker, profile)
@@ -121,12 +121,35 @@ def _fits(question: Question, worker: Worker, profile: WorkerProfile, *, besides
     """
     length = _text_length(question, worker.accepts or ()) + besides
     if length <= SHORT_QUESTION_CHARS:
-        return True
-    attachments = question.attachments_for(worker.accepts or ())
-    room = room_for_text(worker, profile, attachments) - PROMPT_CHARS - len(question.system)
-    if question.schema is not None:
-        room -= len(json.dumps(question.schema, ensure_ascii=False))
+        return _has_room_for_words(question, worker, profile)
+    room = _room_beside_system(question, worker, profile)
     return length + min(MAX_ANSWER_ROOM, room // 4) <= room
+
+
+def _has_room_for_words(question: Question, worker: Worker, profile: WorkerProfile) -> bool:
+    """Return whether system text and schema leave room for the words of the question.
+
+    Short ones always do: a worker whose context does not hold them can answer nothing.
+    """
+    if _length_of_rules(question) <= SHORT_QUESTION_CHARS:
+        return True
+    words = min(len(question.text), SHORT_QUESTION_CHARS)
+    return words <= _room_beside_system(question, worker, profile)
+
+
+def _room_beside_system(question: Question, worker: Worker, profile: WorkerProfile) -> int:
+    """Return the characters of a prompt that are left for text and files of a question."""
+    attachments = question.attachments_for(worker.accepts or ())
+    room = room_for_text(worker, profile, attachments) - PROMPT_CHARS
+    return room - _length_of_rules(question)
+
+
+def _length_of_rules(question: Question) -> int:
+    """Return how many characters the system text and the schema of a question have."""
+    length = len(question.system)
+    if question.schema is not None:
+        length += len(json.dumps(question.schema, ensure_ascii=False))
+    return length
 
 
 def _text_length(question: Question, accepts: Collection[MediaKind]) -> int:
@@ -141,9 +164,10 @@ def _text_length(question: Question, accepts: Collection[MediaKind]) -> int:
 
 def too_small(question: Question, worker: Worker, profile: WorkerProfile) -> Failure:
     """Return why a worker does not get a question that it has no room for."""
-    tokens = int(_text_length(question, worker.accepts or ()) / CHARS_PER_TOKEN)
+    length = _text_length(question, worker.accepts or ()) + _length_of_rules(question)
+    tokens = int(length / CHARS_PER_TOKEN)
     message = (
-        f"the question with its files has about {tokens:,} tokens, and the context of "
+        f"{_subject(question)} has about {tokens:,} tokens, and the context of "
         f"{worker.name} holds {_describe_context(worker, profile)}"
     )
     hint = f"if it is larger: conductor workers add {worker.name} --set context=N"
@@ -151,23 +175,46 @@ def too_small(question: Question, worker: Worker, profile: WorkerProfile) -> Fai
 
 
 def nobody_reads(
-    question: Question, workers: Iterable[Worker], profile: WorkerProfile
+    question: Question, workers: Sequence[Worker], profile: WorkerProfile
 ) -> tuple[str, str]:
     """Return the message and the hint for a question that fits the context of no worker."""
-    tokens = int(_text_length(question, ()) / CHARS_PER_TOKEN)
+    length = _text_length(question, ()) + _length_of_rules(question)
+    tokens = int(length / CHARS_PER_TOKEN)
     contexts = [f"{worker.name} {_describe_context(worker, profile)}" for worker in workers]
-    subject = "the question with its files" if question.files else "the question"
     message = (
-        f"{subject} has about {tokens:,} tokens, more than any worker reads: {', '.join(contexts)}"
+        f"{_subject(question)} has about {tokens:,} tokens, more than any worker reads: "
+        f"{', '.join(contexts)}"
     )
+    if any(context_of(worker, profile) > tokens for worker in workers):
+        message += "; a part of it is kept for the answer"
+    return message, ", ".join(_choices(question, workers))
+
+
+def _choices(question: Question, workers: Sequence[Worker]) -> list[str]:
+    """Return what can be done about a question that is too long."""
+    has_long_rules = _length_of_rules(question) > SHORT_QUESTION_CHARS
     choices = ["attach less", "add a worker with a larger context"]
-    for worker in workers:
-        if not is_context_known(worker):
-            add = f"conductor workers add {worker.name} --set context=N"
-            choices.append(f"say how large it is ({add})")
-            break
-    choices.append("or have it shortened: --fit")
-    return message, ", ".join(choices)
+    if has_long_rules:
+        choices.insert(0, "shorten the system text and the schema")
+    unknown = [worker.name for worker in workers if not is_context_known(worker)]
+    if unknown:
+        choices.append(f"say how large it is (conductor workers add {unknown[0]} --set context=N)")
+    if question.files or not has_long_rules:
+        choices.append("have it shortened: --fit")
+    choices[-1] = f"or {choices[-1]}"
+    return choices
+
+
+def _subject(question: Question) -> str:
+    """Return what of a question is too long, in words."""
+    parts = []
+    if question.files:
+        parts.append("its files")
+    if _length_of_rules(question) > SHORT_QUESTION_CHARS:
+        parts.append("its system text and schema")
+    if not parts:
+        return "the question"
+    return f"the question with {' and '.join(parts)}"
 
 
 def assumed_context(worker: Worker, profile: WorkerProfile) -> str:
