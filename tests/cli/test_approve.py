@@ -149,7 +149,7 @@ def test_planning_again_takes_a_remark(three: Stage) -> None:
     assert three.asked("alpha") == []
 
 
-def test_a_plan_is_edited(three: Stage) -> None:
+def test_a_plan_that_the_user_edited_is_run_as_edited(three: Stage) -> None:
     edit = editor(three, "text = text.replace('Find it out in another way.', 'Look it up.')")
     with terminal(three, "ask", "--approve", "hi", size=(80, 60), EDITOR=edit) as shown:
         press(shown, "e", "Look it up.")

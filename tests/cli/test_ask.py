@@ -43,7 +43,7 @@ def question_of(stage: Stage, model: str = "alpha") -> str:
         "two dashes end the flags",
     ],
 )
-def test_what_a_question_is(
+def test_words_and_stdin_make_the_question(
     stage: Stage, words: tuple[str, ...], given: str, question: str
 ) -> None:
     stage.inside("ask", "first")
@@ -344,7 +344,9 @@ def test_a_plan_file_cannot_raise_a_limit(
     assert lines == ([] if plan in ({"calls": 2}, {"calls": None}) else questions)
 
 
-def test_how_to_allow_what_a_plan_asks_for(stage: Stage, tmp_path: Path) -> None:
+def test_a_plan_that_asks_for_more_names_the_option_that_allows_it(
+    stage: Stage, tmp_path: Path
+) -> None:
     stage.configure("[limits]\ncalls = 2\nattempts = 1")
     file = written(tmp_path, steps=THREE_STEPS, limits={"calls": 9, "attempts": 5})
     done = stage.inside("run", file)
@@ -402,7 +404,7 @@ def test_a_plan_that_cannot_be_read_is_named(stage: Stage, tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("flags", [("--workers", "beta"), ("--workers", "beta", "--mode", "mini")])
-def test_one_worker_answers_in_one_call_and_without_a_planner(
+def test_a_single_worker_is_asked_once_and_nothing_is_planned(
     stage: Stage, flags: tuple[str, ...]
 ) -> None:
     stage.configure(conductor=None)

@@ -220,7 +220,9 @@ def test_a_named_conversation_goes_on_in_another_chat(
     }
 
 
-def test_a_name_is_answered(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_naming_a_conversation_is_confirmed(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Before the first question, too, when nothing is stored under it yet."""
     talk("/name sky")
     assert "this conversation is called sky" in capsys.readouterr().err

@@ -58,7 +58,7 @@ def ask_and_wait(screen: Terminal, text: str, answer: str) -> str:
     )
 
 
-def test_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
+def test_a_conversation_goes_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
     stage.plan = TWO
     with chat(stage) as screen:
         screen.until("planner plans for alpha, beta")
@@ -206,7 +206,7 @@ def test_sigterm_where_no_prompt_waits_restores_the_terminal(stage: Stage, promp
     assert after.read_text() == before.read_text()
 
 
-def test_keys_at_the_prompt_list_continue_and_search(stage: Stage) -> None:
+def test_keys_at_the_prompt_list_commands_and_search_earlier_questions(stage: Stage) -> None:
     with chat(stage) as screen:
         screen.program.send("/")
         shown = screen.until(lambda shown: "/trace" in shown)

@@ -335,7 +335,7 @@ def test_a_changed_evaluation_is_not_continued(
     assert len(stage.inside("eval", "--list", "--json").json["evaluations"]) == 2
 
 
-def test_exit_code_8_if_no_case_could_be_judged(two_workers: Stage, cases: Path) -> None:
+def test_an_evaluation_without_a_judged_case_ends_with_8(two_workers: Stage, cases: Path) -> None:
     two_workers.models = dict.fromkeys(("alpha", "beta"), refuses(500, "down"))
     two_workers.ends(
         8, "eval", cases, "--systems", "alone", "--yes", told="no case could be judged"
@@ -785,7 +785,9 @@ def test_an_unreachable_worker_gets_no_card(each_one_tag: Stage, colours: Path) 
     assert "beta: 8 of 8 cases failed, so it has no card" in done.err
 
 
-def test_exit_code_8_if_no_worker_could_be_reached(each_one_tag: Stage, colours: Path) -> None:
+def test_a_calibration_that_reaches_no_worker_ends_with_8(
+    each_one_tag: Stage, colours: Path
+) -> None:
     each_one_tag.models = dict.fromkeys(("alpha", "beta"), refuses(401, "who are you"))
     each_one_tag.ends(8, "workers", "calibrate", colours, "--yes")
     assert not cards_file(app_paths({})).exists()

@@ -34,7 +34,7 @@ from tests.tiny_gguf import Extra, make
 from tests.traces.stored import trace_bytes
 
 
-def test_3_for_a_setting_that_cannot_be_used(stage: Stage) -> None:
+def test_a_setting_that_cannot_be_used_ends_with_3(stage: Stage) -> None:
     stage.configure("[limits]\nsteps = 'many'")
     line = stage.config.read_text().splitlines().index("steps = 'many'") + 1
     message = (
@@ -44,7 +44,7 @@ def test_3_for_a_setting_that_cannot_be_used(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
-def test_4_for_a_missing_key(stage: Stage, kind: str) -> None:
+def test_a_missing_key_ends_with_4(stage: Stage, kind: str) -> None:
     stage.configure(f'[workers.remote]\nkind = "{kind}"', workers=())
     stage.fails(4, "ask", "hi", told=(f"{kind.upper()}_API_KEY", f"conductor keys set {kind}"))
 
@@ -68,7 +68,7 @@ def test_4_for_a_missing_key(stage: Stage, kind: str) -> None:
         "an end that nobody documents",
     ],
 )
-def test_4_or_7_for_the_end_of_the_last_worker(
+def test_the_end_of_the_last_worker_ends_with_4_or_7(
     stage: Stage, model: Script, code: int, out: str, message: str
 ) -> None:
     stage.configure(workers=("alpha",))
@@ -79,7 +79,7 @@ def test_4_or_7_for_the_end_of_the_last_worker(
 @pytest.mark.parametrize(
     "how", [(), ("-q",), ("--format", "json"), ("--format", "jsonl"), ("--progress", "plain")]
 )
-def test_7_for_an_answer_that_is_made_of_a_step_without_an_end(
+def test_an_answer_that_is_made_of_a_step_without_an_end_ends_with_7(
     stage: Stage, how: tuple[str, ...]
 ) -> None:
     """In each output, and with what lets the step write more."""
@@ -94,14 +94,14 @@ def test_7_for_an_answer_that_is_made_of_a_step_without_an_end(
     assert "which was cut off" in shown.out
 
 
-def test_5_without_a_conductor_model(stage: Stage) -> None:
+def test_a_question_without_a_planner_ends_with_5(stage: Stage) -> None:
     done = stage.fails(5, "ask", "hi", env={"CONDUCTOR_LLM_CONFIG_DIR": str(stage.home / "empty")})
     for command in ("conductor model use", "conductor setup", "conductor ask --demo"):
         assert command in done.err
 
 
 @pytest.mark.parametrize("damage", ["truncated", "architecture", "vanished", "folder"])
-def test_5_for_a_model_file_that_cannot_be_used(
+def test_a_model_file_that_cannot_be_used_ends_with_5(
     stage: Stage, tiny: Path, tmp_path: Path, damage: str
 ) -> None:
     file = tmp_path / "model.gguf"
@@ -118,7 +118,7 @@ def test_5_for_a_model_file_that_cannot_be_used(
 @pytest.mark.parametrize(
     ("flag", "value"), [("--max-calls", "2"), ("--max-tokens", "2000"), ("--max-cost", "0.002")]
 )
-def test_6_when_a_limit_is_reached(stage: Stage, flag: str, value: str) -> None:
+def test_a_limit_that_is_reached_ends_with_6(stage: Stage, flag: str, value: str) -> None:
     price = "price = { input = 1, output = 1 }\n"
     workers = dict.fromkeys(("alpha", "beta"), f"{price}max_tokens = 1000") | {
         PLANNER: f"{price}enabled = false"
@@ -131,7 +131,7 @@ def test_6_when_a_limit_is_reached(stage: Stage, flag: str, value: str) -> None:
     stage.fails(6, "ask", "hi", flag, value, out="beta answers\n", told="limit")
 
 
-def test_6_when_time_is_up(stage: Stage) -> None:
+def test_a_run_whose_time_is_up_ends_with_6(stage: Stage) -> None:
     stage.plan = TWO
     stage.models["beta"] = stalls("not whole")
     done = stage.ends(6, "ask", "hi", "--max-time", "2")
@@ -139,7 +139,7 @@ def test_6_when_time_is_up(stage: Stage) -> None:
     explained(done)
 
 
-def test_8_when_no_worker_can_be_reached(stage: Stage) -> None:
+def test_a_run_that_reaches_no_worker_ends_with_8(stage: Stage) -> None:
     dead = (
         '[workers.{0}]\nkind = "openai-compatible"\nbase_url = "http://127.0.0.1:1/v1"\n'
         "model = "

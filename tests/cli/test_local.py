@@ -49,7 +49,9 @@ def test_ctrl_c_stops_a_local_model_while_it_writes(stage: Stage, tiny: Path) ->
     explained(done)
 
 
-def test_a_local_worker_and_a_remote_conductor(stage: Stage, tiny: Path) -> None:
+def test_a_remote_planner_plans_for_a_local_worker_that_costs_nothing(
+    stage: Stage, tiny: Path
+) -> None:
     stage.configure(
         (
             f'[limits]\nattempts = 1\n[workers.local]\nkind = "llama"\nmodel = "{tiny}"\n'

@@ -50,7 +50,7 @@ def test_without_a_terminal_nothing_is_read_unless_it_was_agreed_to(
     assert f"AGENTS.md of this project as context ({len(RULE)} " in done.err
 
 
-def test_the_planner_is_not_shown_it(stage: Stage, project: Path) -> None:
+def test_the_planner_is_not_shown_the_memory(stage: Stage, project: Path) -> None:
     agree(project)
     stage.ok("ask", "Hello", cwd=project)
     assert "French" not in prompt(stage, "planner")

@@ -253,7 +253,7 @@ def test_a_terminal_shows_what_still_runs(stage: Stage, command: tuple[str, ...]
         assert "waiting for" not in screen.scrolled
 
 
-def test_a_pool_is_tested(stage: Stage) -> None:
+def test_only_the_workers_of_a_pool_are_tested(stage: Stage) -> None:
     stage.pool("small", "beta")
     rows = stage.inside("workers", "test", "--pool", "small", "--json").json
     assert [row["name"] for row in rows] == ["beta"]

@@ -290,7 +290,7 @@ def test_a_value_that_no_run_could_use_is_refused(stage: Stage, name: str, value
     assert not stage.own.exists()
 
 
-def test_the_files_are_named(stage: Stage) -> None:
+def test_config_show_names_the_files_of_the_settings(stage: Stage) -> None:
     files = ["yours:", str(stage.config), "conductor's:", str(stage.own)]
     done = stage.inside("config", "show")
     assert (done.err, done.out.split()[-4:]) == ("", files)
@@ -306,7 +306,7 @@ def test_settings_that_cannot_be_written_are_an_error(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completions_are_a_script(stage: Stage, shell: str) -> None:
+def test_completions_are_printed_as_a_script_of_the_shell(stage: Stage, shell: str) -> None:
     assert "conductor complete" in stage.ok("completions", shell).out
 
 

@@ -183,7 +183,7 @@ def test_no_control_sequence_of_a_worker_reaches_the_terminal(stage: Stage, text
         assert len(text) < 200_000
 
 
-def test_a_megabyte_in_one_line_on_a_very_small_terminal(stage: Stage) -> None:
+def test_a_megabyte_in_one_line_is_shown_on_a_very_small_terminal(stage: Stage) -> None:
     stage.plan = TWO
     line = "word " * 2000
     stage.models = {"alpha": says(*[line] * 100), "beta": says(*[line] * 4, "end")}

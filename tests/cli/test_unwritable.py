@@ -94,7 +94,9 @@ def test_a_disk_that_is_full_at_the_start(stage: Stage) -> None:
     assert stage.inside("cost", "--json").json
 
 
-def test_a_read_only_disk(stage: Stage, read_only: tuple[str, ...]) -> None:
+def test_a_run_on_a_read_only_disk_goes_on_without_a_trace(
+    stage: Stage, read_only: tuple[str, ...]
+) -> None:
     """New runs go on without a trace.
 
     What was stored before can be listed, shown, replayed and run again.

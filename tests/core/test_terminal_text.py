@@ -107,7 +107,7 @@ def test_any_text_becomes_one_line(pieces: list[str]) -> None:
 
 
 @given(NASTY)
-def test_json_says_the_same(pieces: list[str]) -> None:
+def test_escaped_json_is_clean_and_means_the_same(pieces: list[str]) -> None:
     value = {"text": "".join(pieces)}
     line = escape_json(json.dumps(value, ensure_ascii=False))
     assert is_sanitized(line)

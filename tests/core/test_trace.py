@@ -143,7 +143,7 @@ def test_a_failed_attempt_that_is_repeated_keeps_the_step_running() -> None:
     )
 
 
-def test_a_failure_for_good_and_a_step_that_never_started() -> None:
+def test_a_failure_for_good_is_no_skipped_step() -> None:
     failed = ev.StepFailed(at=4.0, step=1, attempt=3, error=FAULT, usage=SPENT)
     trace = folded(planned(), started(), failed)
     assert (trace.steps[0].state, trace.recovered, len(trace.steps[0].failed)) == ("failed", (), 1)
@@ -190,7 +190,7 @@ def test_events_of_a_step_that_is_not_planned_change_nothing_else() -> None:
         (True, "terminated", 143, "cancelled"),
     ],
 )
-def test_how_a_run_with_an_answer_ends(
+def test_a_run_with_an_answer_is_finished_or_partial(
     partial: bool, kind: FailureKind | None, code: int, outcome: Outcome
 ) -> None:
     error = None if kind is None else Failure(kind=kind, message="m")
@@ -217,7 +217,9 @@ def test_how_a_run_with_an_answer_ends(
     ("kind", "code", "outcome"),
     [("worker", 1, "failed"), ("limit", 6, "failed"), ("terminated", 143, "cancelled")],
 )
-def test_how_a_run_without_an_answer_ends(kind: FailureKind, code: int, outcome: Outcome) -> None:
+def test_a_run_without_an_answer_has_failed_or_was_ended(
+    kind: FailureKind, code: int, outcome: Outcome
+) -> None:
     """A run that somebody ended has not failed, also in a trace of an earlier release."""
     trace = folded(
         STARTED, ev.RunFailed(at=9.0, error=Failure(kind=kind, message="m"), usage=SPENT)

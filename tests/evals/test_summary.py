@@ -243,7 +243,7 @@ def test_more_cases_are_needed_if_these_do_not_show_it(
     assert needed is None or needed > n
 
 
-def test_holms_correction_of_a_published_example() -> None:
+def test_p_values_are_corrected_as_in_a_published_example() -> None:
     """Holm's steps by hand.
 
     0.01, 0.04, 0.03 and 0.005, in this order, as R's `p.adjust` gives them.

@@ -160,7 +160,7 @@ def test_a_filter_is_a_refusal_and_a_call_that_cannot_be_read_is_asked_for_again
         (429, "Quota exceeded", {"retryDelay": "34.5s"}, "rate", 34.5),
     ],
 )
-def test_errors_are_a_list(
+def test_an_error_in_a_list_has_its_reason_and_wait(
     status: int, message: str, detail: dict[str, str], reason: str, wait: float | None
 ) -> None:
     body = [

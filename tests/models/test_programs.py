@@ -424,7 +424,7 @@ def test_without_a_sandbox_nothing_runs(bwrap: str, words: str, tmp_path: Path) 
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_program_in_its_sandbox_or_none_at_all(house: Path) -> None:
+def test_a_program_runs_in_its_sandbox_or_not_at_all(house: Path) -> None:
     work = house / "work"
     looks = (
         "cat mine.txt; echo; for f in $HOME/.ssh/id $HOME/.local/state/*/*/*; do cat $f; "

@@ -35,7 +35,9 @@ def test_the_page_has_these_examples() -> None:
     assert all(len(code.splitlines()) <= 7 for code in EXAMPLES.values())
 
 
-def test_the_example_of_inspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_inspect_scores_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Inspect finds the provider by its entry point, and scores the answer as right."""
     main = pytest.importorskip("inspect_ai._cli.main").inspect
     monkeypatch.chdir(tmp_path)

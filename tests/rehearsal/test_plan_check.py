@@ -131,7 +131,9 @@ def test_a_plan_that_does_what_is_asked_has_no_fault(question: str, steps: Steps
         ),
     ],
 )
-def test_a_fault_is_found(question: str, steps: Steps, expected: str) -> None:
+def test_a_plan_that_does_something_else_has_its_fault_named(
+    question: str, steps: Steps, expected: str
+) -> None:
     assert fault(question, steps).startswith(expected)
 
 

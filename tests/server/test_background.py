@@ -174,7 +174,7 @@ QUESTIONS = (
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_a_question_is_none(question: str) -> None:
+def test_a_question_is_no_request_of_a_client_for_itself(question: str) -> None:
     """Whatever it is about, and however it is asked."""
     more: list[dict[str, Any]] = [
         {},
@@ -188,7 +188,7 @@ def test_a_question_is_none(question: str) -> None:
 @pytest.mark.parametrize(
     "headers", [CLAUDE, OPENCODE, codex("turn")], ids=["claude", "opencode", "codex"]
 )
-def test_a_question_in_a_coding_client_is_none(headers: dict[str, str]) -> None:
+def test_a_question_in_a_coding_client_is_no_request_for_itself(headers: dict[str, str]) -> None:
     two = {"type": "object", "properties": {"title": {}, "body": {}}}
     for question in (
         "Generate a title for the page",

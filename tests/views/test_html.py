@@ -193,7 +193,7 @@ def test_a_page_has_no_active_content(trace: Trace) -> None:
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", written)
 
 
-def test_a_page_has_everything() -> None:
+def test_a_page_has_all_steps_prompts_and_responses() -> None:
     trace = stored("parallel")
     words = Reader(html_page(trace)).words
     for record in trace.steps:

@@ -65,7 +65,7 @@ def words(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [3, 1000])
-def test_how_an_answer_looks(size: int) -> None:
+def test_an_answer_looks_the_same_in_pieces_of_any_size(size: int) -> None:
     pieces = [ANSWERED[start : start + size] for start in range(0, len(ANSWERED), size)]
     assert [line for line in emulated(written(*pieces), 80, 24) if line] == LOOKS
 
