@@ -541,7 +541,7 @@ def aimock() -> Iterator[str]:
         try:
             assert process.stdout is not None
             lines = (re.search(r"listening on (\S+)", line) for line in process.stdout)
-            yield next(found[1] for found in lines if found)
+            yield next(match[1] for match in lines if match)
             threading.Thread(target=process.stdout.read, daemon=True)
         finally:
             process.kill()

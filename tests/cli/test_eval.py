@@ -660,7 +660,9 @@ def summary(one: str, two: str, route: str, plan: str, *, valid: bool = True) ->
     judged = []
     for name, signs in ways.items():
         is_planned = name.startswith("conductor")
-        judged += [replace(it, planned=is_planned, valid=valid) for it in outcomes(name, signs)]
+        judged += [
+            replace(outcome, planned=is_planned, valid=valid) for outcome in outcomes(name, signs)
+        ]
     return summarize(judged, [*ways])
 
 

@@ -67,7 +67,7 @@ def test_a_usual_plan_has_as_many_steps_as_those_of_the_user(steps: int) -> None
 def test_a_usual_plan_costs_the_mean_of_the_workers() -> None:
     one_step = estimate(priced(1, ann=100, bob=100), "conductor").usual.usual_cost
     alone = [estimate(priced(ann=100, bob=100), f"alone:{name}") for name in ("ann", "bob")]
-    mean = float(sum(it.usual.usual_cost for it in alone)) / 2
+    mean = float(sum(estimate.usual.usual_cost for estimate in alone)) / 2
     assert float(one_step) == pytest.approx(mean, rel=0.01)  # the subtask is a word or two shorter
 
 

@@ -951,10 +951,10 @@ def test_files_are_read_as_they_are_published(tmp_path: Path) -> None:
     """HumanEval is packed by gzip, and the sanitized MBPP is one list."""
     archive = tmp_path / "HumanEval.jsonl.gz"
     archive.write_bytes(gzip.compress(f"{json.dumps(HUMANEVAL)}\n".encode()))
-    assert [it.id for it in read_suite(SUITES["humaneval"], archive)] == ["HumanEval/x"]
+    assert [case.id for case in read_suite(SUITES["humaneval"], archive)] == ["HumanEval/x"]
     listed = tmp_path / "sanitized-mbpp.json"
     listed.write_text(json.dumps([SANITIZED, {**SANITIZED, "task_id": 3}]), encoding="utf-8")
-    assert [it.id for it in read_suite(SUITES["mbpp-sanitized"], listed)] == ["2", "3"]
+    assert [case.id for case in read_suite(SUITES["mbpp-sanitized"], listed)] == ["2", "3"]
     archive.write_bytes(archive.read_bytes()[:40])
     with pytest.raises(UsageError, match="cannot be unpacked"):
         read_suite(SUITES["humaneval"], archive)

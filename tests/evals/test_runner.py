@@ -64,7 +64,7 @@ def test_every_system_runs_every_case(tmp_path: Path) -> None:
         "conductor-ultra": 6,
     }
     planned = [evaluation[name, "c1"] for name in ("conductor", "conductor-ultra", "moa")]
-    assert [(it.planning.calls, it.planned, it.steps) for it in planned] == [
+    assert [(outcome.planning.calls, outcome.planned, outcome.steps) for outcome in planned] == [
         (1, True, 2),
         (4, True, 2),
         (0, False, 4),

@@ -249,4 +249,4 @@ def sent_to(api: str, request: Request, **options: Any) -> SeenRequest:
     """A request as the server of an API saw it, with the files of `BYTES`."""
     readable = replace(request, read_attachment=lambda file: BYTES[file.name])
     found = asked_by(api, fine, readable, **options)[1]
-    return next(each for each in found if each.method == "POST")
+    return next(request for request in found if request.method == "POST")

@@ -188,7 +188,7 @@ def test_files_larger_than_a_request_are_refused_before_anything_is_sent() -> No
 @pytest.mark.parametrize("model", [NEW, OLD])
 def test_files_of_results_stand_where_the_model_reads_them(model: str) -> None:
     """Newer models read them inside a result, older ones only in the next turn of the user."""
-    calls = tuple(ToolCall(id=own, name="weather", arguments="{}") for own in ("a", "b"))
+    calls = tuple(ToolCall(id=name, name="weather", arguments="{}") for name in ("a", "b"))
     turns = sent(
         ASK,
         Message(role="assistant", content="", tool_calls=calls),
@@ -428,7 +428,7 @@ def test_a_turn_that_was_changed_has_no_signature_of_what_it_was() -> None:
 def test_a_call_of_another_model_has_the_signature_that_is_not_checked(
     model: str, signed: bool
 ) -> None:
-    calls = tuple(ToolCall(id=own, name="weather", arguments="{}") for own in ("a", "b"))
+    calls = tuple(ToolCall(id=name, name="weather", arguments="{}") for name in ("a", "b"))
     results = (Message(role="tool", content="7", tool_call_id=call.id) for call in calls)
     turn = Message(role="assistant", content="", tool_calls=calls)
     body = sent(ASK, turn, *results, model=model, tools=(WEATHER,))

@@ -119,7 +119,7 @@ def test_calls_go_back_with_their_signatures() -> None:
     turn = Message(
         role="assistant", content="", tool_calls=tool_calls, provider_data=chunks[-1].provider_data
     )
-    results = (Message(role="tool", content="7", tool_call_id=each.id) for each in tool_calls)
+    results = (Message(role="tool", content="7", tool_call_id=call.id) for call in tool_calls)
     assert sent(ASK, turn, *results, tools=(WEATHER,)).json["messages"][1]["tool_calls"] == [
         call,
         other,
@@ -130,14 +130,15 @@ def test_calls_go_back_with_their_signatures() -> None:
 def test_a_call_of_another_model_has_the_signature_that_is_not_checked(
     model: str, mark: dict[str, Any]
 ) -> None:
-    calls = tuple(ToolCall(id=own, name="weather", arguments="{}") for own in ("a", "b"))
+    calls = tuple(ToolCall(id=name, name="weather", arguments="{}") for name in ("a", "b"))
     turn = Message(role="assistant", content="", tool_calls=calls)
     results = (Message(role="tool", content="7", tool_call_id=call.id) for call in calls)
     first, second = sent(ASK, turn, *results, model=model, tools=(WEATHER,)).json["messages"][1][
         "tool_calls"
     ]
     assert [
-        {name: each[name] for name in each if name == "extra_content"} for each in (first, second)
+        {name: part[name] for name in part if name == "extra_content"}
+        for part in (first, second)
     ] == [mark, {}]
 
 

@@ -82,7 +82,7 @@ def test_weights_are_what_the_quantised_numbers_stand_for(tmp_path: Path, kind: 
     [shard] = directory.glob("*.safetensors")
     own = load_file(shard)["model.layers.0.mlp.up_proj.weight"].astype(np.float32)
     tensor = next(
-        each for each in gguf.GGUFReader(file).tensors if each.name == "blk.0.ffn_up.weight"
+        tensor for tensor in gguf.GGUFReader(file).tensors if tensor.name == "blk.0.ffn_up.weight"
     )
     assert np.allclose(own, gguf.dequantize(tensor.data, tensor.tensor_type), rtol=1e-3)
     before = random_weights("qwen2")["model.layers.0.mlp.up_proj.weight"]

@@ -357,7 +357,7 @@ def test_nothing_is_left_when_conductor_is_killed(tmp_path: Path) -> None:
         numbers_found = numbers_in(numbers, 3)
         process.kill()
         process.wait(30)
-        assert all(gone(each) for each in numbers_found)
+        assert all(gone(number) for number in numbers_found)
     finally:
         process.kill()
         process.wait()
@@ -561,7 +561,7 @@ def test_a_failure_in_the_sandbox_is_that_of_the_program(house: Path) -> None:
         for command_line in Path("/proc").glob("[0-9]*/cmdline")
         if command_line.exists()
     ]
-    assert not [each for each in running if b"61.25" in each]
+    assert not [line for line in running if b"61.25" in line]
 
 
 @pytest.mark.parametrize(

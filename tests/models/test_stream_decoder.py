@@ -242,7 +242,7 @@ def test_whatever_a_server_counts_is_bounded(name: str, value: object) -> None:
             "totalTokenCount",
         ),
     }[name]
-    for strange in (*[(each,) for each in names], names):
+    for strange in (*[(name,) for name in names], names):
         counts = dict.fromkeys(names, 5) | dict.fromkeys(strange, value)
         frames: dict[str, dict[str, Any]] = {
             "chat-completions": {"usage": counts},
@@ -436,13 +436,13 @@ def test_calls_without_ids_get_some() -> None:
         calls_of(read([call(None, "", "f", "{}")], [call(None, "", "f", "{}")])) for _ in range(2)
     )
     assert first == second
-    assert len({one.id for one in first}) == 2
-    assert all(len(one.id) == 9 and one.id.isalnum() for one in first)
+    assert len({call.id for call in first}) == 2
+    assert all(len(call.id) == 9 and call.id.isalnum() for call in first)
 
 
 def test_an_id_that_two_calls_have_is_given_to_the_first() -> None:
     tool_calls = calls_of(read([call(0, "a1", "f", "{}"), call(1, "a1", "g", "{}")]))
-    assert [one.name for one in tool_calls] == ["f", "g"]
+    assert [call.name for call in tool_calls] == ["f", "g"]
     assert tool_calls[0].id == "a1" != tool_calls[1].id
 
 

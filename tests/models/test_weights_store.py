@@ -119,7 +119,7 @@ def test_a_written_manifest_is_found(store: ModelStore, file: Path) -> None:
     store.write(put)
     store.write(manifest("a", file))
     assert store.find("b") == put
-    assert [found.name for found in store.manifests()] == ["a", "b"]
+    assert [manifest.name for manifest in store.manifests()] == ["a", "b"]
     assert (put.path, put.size) == (file, file.stat().st_size)
 
 
@@ -163,7 +163,7 @@ def test_a_damaged_manifest_affects_no_other_model(
         store.find("a")
     assert str(path) in caught.value.message
     assert "conductor model rm a" in caught.value.hint
-    assert [found.name for found in store.manifests()] == ["whole"]
+    assert [manifest.name for manifest in store.manifests()] == ["whole"]
     assert store.damaged() == {"a": caught.value.message}
     store.delete("a")
     assert (len(store.manifests()), store.damaged()) == (1, {})

@@ -199,7 +199,7 @@ def test_the_bill_of_materials_has_what_is_used_with_versions_and_hashes(tmp_pat
         "CycloneDX",
         "conductor-llm",
     )
-    listed = {(each["name"], each["version"]) for each in bill["components"]}
+    listed = {(component["name"], component["version"]) for component in bill["components"]}
     names = {name for name, _ in listed}
     assert {
         "httpx",
@@ -213,10 +213,10 @@ def test_the_bill_of_materials_has_what_is_used_with_versions_and_hashes(tmp_pat
     } <= names
     assert not names & {"pytest", "mypy", "ruff", "pip-audit", "llm"}
     assert listed <= set(all_pins())
-    assert all(each["purl"].startswith("pkg:pypi/") for each in bill["components"])
+    assert all(component["purl"].startswith("pkg:pypi/") for component in bill["components"])
     references = [component["externalReferences"][0] for component in bill["components"]]
     hashes = list(chain.from_iterable(reference["hashes"] for reference in references))
-    assert {one["alg"] for one in hashes} == {"SHA-256"}
+    assert {digest["alg"] for digest in hashes} == {"SHA-256"}
 
 
 def test_without_pip_audit_nothing_is_said_to_be_audited(monkeypatch: pytest.MonkeyPatch) -> None:

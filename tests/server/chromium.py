@@ -108,8 +108,8 @@ class Page:
         """What axe-core finds that is serious or critical."""
         self.value(AXE.read_text(encoding="utf-8") + ";0")
         found = self.value("axe.run().then(found => JSON.stringify(found.violations))")
-        worst = [each for each in json.loads(found) if each["impact"] in ("serious", "critical")]
-        return [f"{each['id']}: {each['nodes'][0]['html']}" for each in worst]
+        worst = [issue for issue in json.loads(found) if issue["impact"] in ("serious", "critical")]
+        return [f"{issue['id']}: {issue['nodes'][0]['html']}" for issue in worst]
 
 
 @contextmanager

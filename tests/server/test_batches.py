@@ -108,8 +108,8 @@ def lines_of(at: openai.OpenAI, name: str | None) -> dict[str, Any]:
         {}
         if name is None
         else {
-            each["custom_id"]: each
-            for each in map(json.loads, at.files.content(name).text.splitlines())
+            answer["custom_id"]: answer
+            for answer in map(json.loads, at.files.content(name).text.splitlines())
         }
     )
 
@@ -143,8 +143,8 @@ def test_a_batch_is_answered_with_its_failures_in_a_file_of_their_own(
         assert failures["q13"]["response"]["status_code"] == 400
         assert "no thirteens" in failures["q13"]["response"]["body"]["error"]["message"]
         assert at.files.retrieve(done.output_file_id).purpose == "batch_output"
-        assert [each.id for each in at.batches.list().data] == [begun.id]
-        assert {each.id for each in at.files.list()} == {
+        assert [batch.id for batch in at.batches.list().data] == [begun.id]
+        assert {file.id for file in at.files.list()} == {
             begun.input_file_id,
             done.output_file_id,
             done.error_file_id,
@@ -228,7 +228,7 @@ def test_what_is_finished_is_kept_when_a_batch_does_not_end(
         assert (done.status, set(lines_of(at, done.output_file_id))) == (end, {"q1", "q2"})
         failures = lines_of(at, done.error_file_id)
         assert set(failures) == ({"q3", "q4", "q5"} if end == "expired" else set())
-        assert all(each["error"]["code"] == "batch_expired" for each in failures.values())
+        assert all(failure["error"]["code"] == "batch_expired" for failure in failures.values())
 
 
 def test_a_batch_goes_on_after_a_restart_and_asks_no_finished_request_again(stored: Stage) -> None:

@@ -135,7 +135,7 @@ def test_a_question_is_planned_with_the_conversation_word_for_word() -> None:
 
 def test_the_worker_that_asked_goes_on_with_its_own_ids_and_data() -> None:
     orchestra, reply = begun(TWICE, [call(0, "e1"), ends(signature="def")], ["Done."])
-    assert [each.id for each in reply.tool_calls] != ["e1", "e2"]
+    assert [call.id for call in reply.tool_calls] != ["e1", "e2"]
     first = (ASK, reply, *reversed(results(reply, "one", "two")))
     middle, again = orchestra.answer(*first)
     trace, last = orchestra.answer(*first, again, *results(again, "three"))
@@ -237,7 +237,7 @@ def test_a_text_beside_the_results_goes_along() -> None:
     one, two = results(reply, "one", "two")
     hurry = Message(role="user", content="Hurry.")
     conversation = orchestra.conversation(ASK, reply, one, hurry, two)
-    assert [each.content for each in conversation.messages[-3:]] == ["one", "two", "Hurry."]
+    assert [message.content for message in conversation.messages[-3:]] == ["one", "two", "Hurry."]
 
 
 def test_a_missing_result_is_an_error_that_names_the_call() -> None:
@@ -436,7 +436,9 @@ AIDER_EXAMPLE = (
 
 def asked(*talk: Message) -> tuple[list[str], int]:
     messages, context = without_context(talk)
-    return [each.content for each in messages if each.role == "user"], sum(map(len, context))
+    return [message.content for message in messages if message.role == "user"], sum(
+        map(len, context)
+    )
 
 
 def question_of(talk: tuple[Message, ...]) -> Question:

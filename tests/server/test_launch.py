@@ -124,13 +124,13 @@ def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: s
         assert (file.exists(), settings["mode"]) == (False, 0o600)
         # Variables in a file of settings win over the environment, so none of them may be missing
         # there.
-        assert settings["env"] == {each: variables[each] for each in settings["env"]}
+        assert settings["env"] == {variable: variables[variable] for variable in settings["env"]}
         assert (
             settings["env"]["ANTHROPIC_BASE_URL"],
             settings["env"]["CLAUDE_CODE_USE_BEDROCK"],
         ) == (url, "0")
     elif name == "aider":
-        assert [variables[each] for each in ("OPENAI_BASE_URL", "OPENAI_API_BASE")] == [
+        assert [variables[variable] for variable in ("OPENAI_BASE_URL", "OPENAI_API_BASE")] == [
             f"{url}/v1"
         ] * 2
         assert f"OPENAI_BASE_URL={url}/v1" in arguments

@@ -121,7 +121,7 @@ def test_a_review_that_mends_the_answer_is_read_as_it_is_written() -> None:
     at = [
         type(event)
         for event, pieces in narration
-        if any(isinstance(each, AnswerText) for each in pieces)
+        if any(isinstance(piece, AnswerText) for piece in pieces)
     ]
     assert set(at) <= {ev.StepDelta, ev.PlanReady}
 

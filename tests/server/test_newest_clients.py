@@ -407,7 +407,7 @@ def test_tools_that_a_client_of_messages_runs_are_offered(
     look = {"name": "look", "input_schema": {"type": "object"}}
     with serving() as server:
         answered = message(server.url, tools=[look, tool]).json()
-    offered = [each["function"] for each in stage.asked("alpha")[0].json["tools"]]
+    offered = [tool["function"] for tool in stage.asked("alpha")[0].json["tools"]]
     assert [function["name"] for function in offered] == ["look", tool["name"]]
     assert "command" in offered[1]["parameters"]["properties"]
     assert answered["content"][-1]["name"] == tool["name"]

@@ -63,7 +63,7 @@ def test_a_response_is_there_on_every_replica(stage: Stage, replicas: Two) -> No
     streamed = events(httpx.get(url, params={"stream": "true"}).text)
     last = {"stream": "true", "starting_after": streamed[-1]["sequence_number"] - 1}
     rest = events(httpx.get(url, params=last).text)
-    assert [each["type"] for each in rest] == ["response.completed"]
+    assert [event["type"] for event in rest] == ["response.completed"]
     runs = httpx.get(f"{two.url}/v1/conductor/runs").json()["runs"]
     assert [run["run"] for run in runs] == [made["id"].removeprefix("resp_")]
     more = respond(two, input="And?", previous_response_id=made["id"])
@@ -107,8 +107,8 @@ def test_a_request_with_an_idempotency_key_is_one_run_on_all_replicas(
             answer.json() for answer in pool.map(lambda server: respond(server, "k1"), replicas)
         ]
     made.append(respond(two, "k1").json())
-    assert len({each["id"] for each in made}) == 1
-    assert [text_of(each) for each in made] == ["alpha answers"] * 3
+    assert len({response["id"] for response in made}) == 1
+    assert [text_of(response) for response in made] == ["alpha answers"] * 3
     assert len(stage.asked("alpha")) == 1
     refused = respond(two, "k1", input="Else?")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "idempotency_key_reused")

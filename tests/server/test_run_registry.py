@@ -178,7 +178,8 @@ def test_equal_requests_at_one_moment_are_runs_of_their_own(stage: Stage, gate: 
         until(lambda: [len(served.readers) for served in server.registry.going_on] == [2, 2, 2])
         gate.set()
         runs = [
-            {each.result().headers["x-request-id"] for each in sent} for sent in (pending, again)
+            {future.result().headers["x-request-id"] for future in sent}
+            for sent in (pending, again)
         ]
     assert len(runs[0]) == 3
     assert runs[0] == runs[1]
@@ -216,7 +217,7 @@ def test_a_request_sent_again_is_joined_while_its_first_reader_is_there(
         pending.append(pool.submit(ask_with, server, {header: second}))
         until(lambda: sum(len(served.readers) for served in hub.going_on) == 2)
         gate.set()
-        answers = [each.result() for each in pending]
+        answers = [future.result() for future in pending]
     assert len({answer.headers["x-request-id"] for answer in answers}) == runs
     assert [answer.json()["text"] for answer in answers] == ["First second."] * 2
 
@@ -258,7 +259,7 @@ def test_requests_wait_for_their_turn_and_too_many_are_refused(
         third = server.ask("Three?")
         assert len(stage.asked("alpha")) == 1
         gate.set()
-        assert [each.result().status_code for each in (first, second)] == [200, 200]
+        assert [future.result().status_code for future in (first, second)] == [200, 200]
     assert (third.status_code, third.json()["error"]["code"], third.headers["retry-after"]) == (
         429,
         "busy",
@@ -280,7 +281,7 @@ def test_who_sends_many_requests_does_not_keep_others_waiting(
             asked.append(pool.submit(ask_with, server, headers, question=f"Why {name}?"))
             until(lambda count=count: len(server.registry.going_on) == count)  # type: ignore[misc]
         gate.set()
-        assert [each.result().status_code for each in asked] == [200] * 5
+        assert [future.result().status_code for future in asked] == [200] * 5
     assert ["few" in request.body.decode() for request in stage.asked("alpha")].index(True) == 2
 
 

@@ -117,7 +117,7 @@ def test_an_expired_hold_counts_in_full_until_it_is_released(
     assert not release_hold(database, hold.id), "it has not expired"
     with database.transaction() as connection:
         connection.execute("UPDATE conductor_calls SET expires_at = now() - interval '1 s'")
-    assert [(each.expired, each.cost, each.client) for each in read_holds(database)] == [
+    assert [(hold.expired, hold.cost, hold.client) for hold in read_holds(database)] == [
         (True, Decimal(1), "app")
     ]
     with pytest.raises(LimitReached):

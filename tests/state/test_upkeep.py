@@ -176,8 +176,8 @@ def test_a_state_moves_to_a_database_and_back_and_nothing_is_lost(
     assert import_files(source, shared, silent).left == moved.left
     both = (source, target)
     for again in (
-        *(import_files(each, shared, silent) for each in both),
-        *(export_files(shared, each, silent) for each in both),
+        *(import_files(directory, shared, silent) for directory in both),
+        *(export_files(shared, directory, silent) for directory in both),
     ):
         assert sum(again.counts.values()) - again.counts.get("attachments", 0) == 0
     assert facts(source) == facts(shared)

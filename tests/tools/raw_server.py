@@ -28,7 +28,10 @@ BOMB = {
     "type": "object",
     "allOf": [{"$ref": "#/$defs/a0"}],
     "$defs": {
-        **{f"a{each}": {"allOf": [{"$ref": f"#/$defs/a{each + 1}"}] * 2} for each in range(28)},
+        **{
+            f"a{number}": {"allOf": [{"$ref": f"#/$defs/a{number + 1}"}] * 2}
+            for number in range(28)
+        },
         "a28": {"type": "object"},
     },
 }

@@ -233,8 +233,8 @@ def test_shuffled_rewards_are_those_of_the_group_for_other_plans(world: World) -
         batch = rewarded.batch_of([group], "shuffled", str(seed))
         assert batch is not None
         weights.append(batch.row.weights.tolist())
-    assert all(sorted(own) == [-0.25, -0.25, -0.25, 0.75] for own in weights)
-    assert len({own.index(0.75) for own in weights}) == 4
+    assert all(sorted(weight_row) == [-0.25, -0.25, -0.25, 0.75] for weight_row in weights)
+    assert len({weight_row.index(0.75) for weight_row in weights}) == 4
 
 
 def test_best_of_8_has_only_right_plans_as_lessons(world: World) -> None:
