@@ -175,18 +175,18 @@ def test_what_a_killed_machine_had_is_asked_by_another_and_it_asks_nothing_when_
 
     Lines that it has written are sent by it, and not asked again there.
     """
-    one, two, _ = machines
+    first, second, _ = machines
 
     async def killed() -> None:
         stalled = asyncio.Event()
 
         async def stall(item: BatchItem) -> BatchResult:
-            if len(one.asked) == 8:
+            if len(first.asked) == 8:
                 stalled.set()
                 await asyncio.sleep(60)
             return said(item)
 
-        task = asyncio.create_task(one.work(stall, parallel=1))
+        task = asyncio.create_task(first.work(stall, parallel=1))
         await stalled.wait()
         with pytest.MonkeyPatch.context() as patch:  # a process that is killed releases nothing
             patch.setattr(SharedBatch, "release", lambda _: None)
@@ -195,28 +195,28 @@ def test_what_a_killed_machine_had_is_asked_by_another_and_it_asks_nothing_when_
                 await task
 
     asyncio.run(killed())
-    two.database.call(
+    second.database.call(
         "UPDATE conductor_shards SET until = now() - interval '1 s' WHERE answers IS NULL"
     )
-    assert asyncio.run(two.work()) is None
-    assert Counter(two.asked) == ALL - Counter(f"q{n}" for n in range(EACH)), (
+    assert asyncio.run(second.work()) is None
+    assert Counter(second.asked) == ALL - Counter(f"q{n}" for n in range(EACH)), (
         "the first shard had been sent"
     )
-    assert two.ids == ALL
-    request_count = len(one.asked)
-    assert asyncio.run(one.work()) is None
-    assert (one.ids, len(one.asked)) == (ALL, request_count)
+    assert second.ids == ALL
+    request_count = len(first.asked)
+    assert asyncio.run(first.work()) is None
+    assert (first.ids, len(first.asked)) == (ALL, request_count)
 
 
 def test_lines_of_an_earlier_process_are_sent_without_asking_again(machines: list[Machine]) -> None:
     """As where it was killed between the last answer of a shard and the sending of it."""
-    one, two, _ = machines
+    first, second, _ = machines
     lines = [json.dumps({"id": f"q{n}", "question": f"{n}?", "answer": "yes"}) for n in range(7)]
-    one.answers.write_text("\n".join(lines) + "\n")
-    assert asyncio.run(one.work()) is None
-    assert Counter(one.asked) == ALL - Counter(f"q{n}" for n in range(7))
-    assert asyncio.run(two.work()) is None
-    assert (two.ids, two.asked) == (ALL, [])
+    first.answers.write_text("\n".join(lines) + "\n")
+    assert asyncio.run(first.work()) is None
+    assert Counter(first.asked) == ALL - Counter(f"q{n}" for n in range(7))
+    assert asyncio.run(second.work()) is None
+    assert (second.ids, second.asked) == (ALL, [])
 
 
 @pytest.mark.parametrize("renews", [True, False])
@@ -228,7 +228,7 @@ def test_a_machine_that_is_late_counts_its_own_answers_once(
     It asks no more of it once it knows, and has no question twice.
     """
     monkeypatch.setattr(shared, "RENEW_SECONDS", 0.05 if renews else 60)
-    one, two, _ = machines
+    first, second, _ = machines
     renewals = list[Collection[int]]()
     renew = SharedBatch.renew
 
@@ -244,16 +244,16 @@ def test_a_machine_that_is_late_counts_its_own_answers_once(
         is_takeover = asyncio.Event()
 
         async def slow(item: BatchItem) -> BatchResult:
-            if len(one.asked) == 3:
+            if len(first.asked) == 3:
                 begun.set()
                 await is_takeover.wait()
             return said(item)
 
-        task = asyncio.create_task(one.work(slow, parallel=1))
+        task = asyncio.create_task(first.work(slow, parallel=1))
         await begun.wait()
         take = "UPDATE conductor_shards SET owner = '', until = '-infinity' WHERE answers IS NULL"
-        await asyncio.to_thread(one.database.call, take)
-        assert await two.work() is None
+        await asyncio.to_thread(first.database.call, take)
+        assert await second.work() is None
         before = len(renewals)
         # The second of them begins after the first has told what is lost
         while renews and len(renewals) < before + 2:  # noqa: ASYNC110 - a thread counts them
@@ -262,8 +262,8 @@ def test_a_machine_that_is_late_counts_its_own_answers_once(
         assert await task is None
 
     asyncio.run(late())
-    assert (one.ids, two.ids) == (ALL, ALL)
-    assert one.asked == [f"q{n}" for n in range(3 if renews else EACH)]
+    assert (first.ids, second.ids) == (ALL, ALL)
+    assert first.asked == [f"q{n}" for n in range(3 if renews else EACH)]
 
 
 def test_a_machine_that_slept_for_longer_than_it_had_a_shard_asks_nothing_twice(
@@ -271,31 +271,31 @@ def test_a_machine_that_slept_for_longer_than_it_had_a_shard_asks_nothing_twice(
 ) -> None:
     """Nobody took the shard, so it gets it again, with questions of it under way."""
     monkeypatch.setattr(shared, "RENEW_SECONDS", 60)
-    one, two, _ = machines
+    first, second, _ = machines
 
     async def sleepy(item: BatchItem) -> BatchResult:
         if item.id in ("q3", "q8"):
             free = "UPDATE conductor_shards SET until = '-infinity' WHERE answers IS NULL"
-            await asyncio.to_thread(one.database.call, free)
+            await asyncio.to_thread(first.database.call, free)
             await asyncio.sleep(0.3)  # the other worker asks for more meanwhile
         return said(item)
 
-    assert asyncio.run(one.work(sleepy, parallel=2)) is None
-    assert (one.ids, Counter(one.asked)) == (ALL, ALL)
-    assert asyncio.run(two.work()) is None
-    assert (two.ids, two.asked) == (ALL, [])
+    assert asyncio.run(first.work(sleepy, parallel=2)) is None
+    assert (first.ids, Counter(first.asked)) == (ALL, ALL)
+    assert asyncio.run(second.work()) is None
+    assert (second.ids, second.asked) == (ALL, [])
 
 
 def test_a_shard_that_looks_free_is_asked_once(
     machines: list[Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While its last question is asked, its questions are read again, or it is sent."""
-    one = machines[0]
+    first = machines[0]
     finish = SharedBatch.finish
     read = SharedQuestions._read_shard
 
     def late(work: Callable[[], object]) -> object:
-        one.database.call("UPDATE conductor_shards SET until = '-infinity' WHERE answers IS NULL")
+        first.database.call("UPDATE conductor_shards SET until = '-infinity' WHERE answers IS NULL")
         time.sleep(0.05)
         return work()
 
@@ -305,8 +305,8 @@ def test_a_shard_that_looks_free_is_asked_once(
 
     monkeypatch.setattr(SharedBatch, "finish", lambda *given: partial(late, finish(*given)))
     monkeypatch.setattr(SharedQuestions, "_read_shard", lambda *given: late(partial(read, *given)))
-    assert asyncio.run(one.work(ask, parallel=4)) is None
-    assert (one.ids, Counter(one.asked)) == (ALL, ALL)
+    assert asyncio.run(first.work(ask, parallel=4)) is None
+    assert (first.ids, Counter(first.asked)) == (ALL, ALL)
 
 
 def bill(machines: list[Machine]) -> Decimal:
@@ -333,20 +333,20 @@ def test_machines_at_once_spend_no_cent_more_than_the_limit(
 
 def test_what_is_spent_is_remembered_by_all_when_the_batch_goes_on(machines: list[Machine]) -> None:
     """A machine that comes later, whose limit is used up, gets the answers and asks nothing."""
-    one, two, three = machines
-    one.limit = Decimal("2.05")
-    asyncio.run(one.work(one.pay, parallel=1))
-    two.limit = Decimal("2.05")
-    asyncio.run(two.work(two.pay, parallel=8))
-    assert not two.bill
-    assert len(two.ids) == 20
-    one.limit = Decimal("3.15")
-    asyncio.run(one.work(one.pay, parallel=4))
+    first, second, third = machines
+    first.limit = Decimal("2.05")
+    asyncio.run(first.work(first.pay, parallel=1))
+    second.limit = Decimal("2.05")
+    asyncio.run(second.work(second.pay, parallel=8))
+    assert not second.bill
+    assert len(second.ids) == 20
+    first.limit = Decimal("3.15")
+    asyncio.run(first.work(first.pay, parallel=4))
     assert Decimal("3.12") < bill(machines) <= Decimal("3.15")
-    one.database.call("DELETE FROM conductor_batch_costs")  # as a week later
-    three.limit = Decimal("3.15")
-    asyncio.run(one.work(one.pay, parallel=4))
-    asyncio.run(three.work(three.pay, parallel=4))
+    first.database.call("DELETE FROM conductor_batch_costs")  # as a week later
+    third.limit = Decimal("3.15")
+    asyncio.run(first.work(first.pay, parallel=4))
+    asyncio.run(third.work(third.pay, parallel=4))
     assert bill(machines) <= Decimal("3.15"), "one's own files know it, too"
 
 
@@ -367,18 +367,18 @@ def test_machines_at_once_with_a_provider_that_lies_exceed_the_limit_by_the_call
 
 def test_what_a_killed_machine_held_counts_in_full(machines: list[Machine]) -> None:
     """Others wait for it as long as it may live, and then go on with what is left."""
-    one, two, _ = machines
-    two.limit = Decimal("0.15")
+    first, second, _ = machines
+    second.limit = Decimal("0.15")
 
     async def killed() -> None:
         async def stall(_: BatchItem) -> BatchResult:
-            await one.budget.reserve(0, 1000, TEN_CENTS, rank=1)
+            await first.budget.reserve(0, 1000, TEN_CENTS, rank=1)
             stalled.set()
             await asyncio.sleep(60)
             raise AssertionError
 
         stalled = asyncio.Event()
-        task = asyncio.create_task(one.work(stall, parallel=1))
+        task = asyncio.create_task(first.work(stall, parallel=1))
         await stalled.wait()
         with pytest.MonkeyPatch.context() as patch:  # a process that is killed says nothing
             patch.setattr(SharedBatch, "spend", refuse)
@@ -390,26 +390,26 @@ def test_what_a_killed_machine_held_counts_in_full(machines: list[Machine]) -> N
         raise LimitReached("killed", reason="limit_cost_all")
 
     async def others() -> None:
-        task = asyncio.create_task(two.work(two.pay, parallel=1))
+        task = asyncio.create_task(second.work(second.pay, parallel=1))
         await asyncio.sleep(0.3)
-        assert not two.bill
+        assert not second.bill
         assert not task.done(), "a whole call waits for room"
         gone = "UPDATE conductor_batch_costs SET until = '-infinity' WHERE held > 0"
-        await asyncio.to_thread(one.database.call, gone)
+        await asyncio.to_thread(first.database.call, gone)
         await task
 
     asyncio.run(killed())
     asyncio.run(others())
-    assert Decimal("0.04") < two.bill <= Decimal("0.05")
+    assert Decimal("0.04") < second.bill <= Decimal("0.05")
 
 
 def test_a_database_that_is_away_lets_no_call_be_made(machines: list[Machine]) -> None:
-    one, *_ = machines
-    one.database.call("ALTER TABLE conductor_batch_costs RENAME TO elsewhere")
+    first, *_ = machines
+    first.database.call("ALTER TABLE conductor_batch_costs RENAME TO elsewhere")
     with pytest.raises(ConductorError) as caught:
-        asyncio.run(one.work(one.pay))
+        asyncio.run(first.work(first.pay))
     assert caught.value.reason == "state"
-    assert not one.bill
+    assert not first.bill
 
 
 @pytest.mark.parametrize(
@@ -423,34 +423,34 @@ def test_a_failure_that_says_nothing_about_questions_frees_them_for_others(
     machines: list[Machine], failure: Failure
 ) -> None:
     """Such as a refused key, or a database that is away when a call is held."""
-    one, two, _ = machines
+    first, second, _ = machines
 
     async def refuse(item: BatchItem) -> BatchResult:
         return BatchResult(line={**item.fields, "error": {"message": "x"}}, failure=failure)
 
-    assert asyncio.run(one.work(refuse)) == failure
-    assert not one.ids
-    assert asyncio.run(two.work()) is None, "it does not wait for a lease"
-    assert two.ids == ALL
+    assert asyncio.run(first.work(refuse)) == failure
+    assert not first.ids
+    assert asyncio.run(second.work()) is None, "it does not wait for a lease"
+    assert second.ids == ALL
 
 
 def test_a_database_that_is_away_stops_the_batch_and_loses_nothing(machines: list[Machine]) -> None:
-    one, *_ = machines
+    first, *_ = machines
 
     async def cut_off(item: BatchItem) -> BatchResult:
         if item.id == "q6":
             await asyncio.to_thread(
-                one.database.call, "ALTER TABLE conductor_shards RENAME TO elsewhere"
+                first.database.call, "ALTER TABLE conductor_shards RENAME TO elsewhere"
             )
         return said(item)
 
-    stopped = asyncio.run(one.work(cut_off, parallel=1))
+    stopped = asyncio.run(first.work(cut_off, parallel=1))
     assert stopped is not None
     assert stopped.reason == "state"
-    assert one.ids == Counter(f"q{n}" for n in range(10)), "the shard that it had is done"
-    one.database.call("ALTER TABLE elsewhere RENAME TO conductor_shards")
-    one.database.call(
+    assert first.ids == Counter(f"q{n}" for n in range(10)), "the shard that it had is done"
+    first.database.call("ALTER TABLE elsewhere RENAME TO conductor_shards")
+    first.database.call(
         "UPDATE conductor_shards SET until = now() - interval '1 s' WHERE answers IS NULL"
     )
-    assert asyncio.run(one.work()) is None
-    assert (one.ids, Counter(one.asked)) == (ALL, ALL)
+    assert asyncio.run(first.work()) is None
+    assert (first.ids, Counter(first.asked)) == (ALL, ALL)

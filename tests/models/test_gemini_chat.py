@@ -137,8 +137,7 @@ def test_a_call_of_another_model_has_the_signature_that_is_not_checked(
         "tool_calls"
     ]
     assert [
-        {name: part[name] for name in part if name == "extra_content"}
-        for part in (first, second)
+        {name: part[name] for name in part if name == "extra_content"} for part in (first, second)
     ] == [mark, {}]
 
 

@@ -51,9 +51,9 @@ def respond(server: Serving, key: str = "", **more: Any) -> httpx.Response:
 
 def test_a_response_is_there_on_every_replica(stage: Stage, replicas: Two) -> None:
     """It is read, streamed on, continued, listed on the page and deleted where it was not made."""
-    one, two = replicas
-    made = respond(one).json()
-    url = f"{two.url}/v1/responses/{made['id']}"
+    first, second = replicas
+    made = respond(first).json()
+    url = f"{second.url}/v1/responses/{made['id']}"
     read = httpx.get(url).json()
     assert (text_of(read), read["status"], read["model"]) == (
         "alpha answers",
@@ -64,9 +64,9 @@ def test_a_response_is_there_on_every_replica(stage: Stage, replicas: Two) -> No
     last = {"stream": "true", "starting_after": streamed[-1]["sequence_number"] - 1}
     rest = events(httpx.get(url, params=last).text)
     assert [event["type"] for event in rest] == ["response.completed"]
-    runs = httpx.get(f"{two.url}/v1/conductor/runs").json()["runs"]
+    runs = httpx.get(f"{second.url}/v1/conductor/runs").json()["runs"]
     assert [run["run"] for run in runs] == [made["id"].removeprefix("resp_")]
-    more = respond(two, input="And?", previous_response_id=made["id"])
+    more = respond(second, input="And?", previous_response_id=made["id"])
     assert more.json()["previous_response_id"] == made["id"]
     assert b"Why?" in stage.asked("alpha")[-1].body
     assert httpx.delete(url).json()["deleted"] is True
@@ -75,12 +75,12 @@ def test_a_response_is_there_on_every_replica(stage: Stage, replicas: Two) -> No
 
 def test_a_run_that_goes_on_is_followed_from_another_replica(stage: Stage, replicas: Two) -> None:
     """It is in progress there until it ends where it is driven."""
-    one, two = replicas
+    first, second = replicas
     stage.models["alpha"] = stalls("First ")
-    threading.Thread(target=respond, args=(one,), kwargs={"stream": True}, daemon=True).start()
+    threading.Thread(target=respond, args=(first,), kwargs={"stream": True}, daemon=True).start()
     until(lambda: stage.asked("alpha"))
-    run = one.registry.going_on[0].id
-    url = f"{two.url}/v1/responses/resp_{run}"
+    run = first.registry.going_on[0].id
+    url = f"{second.url}/v1/responses/resp_{run}"
     read = until(lambda: (found := httpx.get(url)).status_code == 200 and found)
     assert read.json()["status"] == "in_progress"
     seen = ""
@@ -88,7 +88,7 @@ def test_a_run_that_goes_on_is_followed_from_another_replica(stage: Stage, repli
         for line in answer.iter_lines():
             seen += f"{line}\n"
             if "output_text.delta" in line and line.startswith("data: "):
-                one.registry.cancel(run)
+                first.registry.cancel(run)
     kinds = [event["type"] for event in events(seen)]
     assert (kinds[0], kinds[-1]) == ("response.created", "response.incomplete")
     assert deltas(events(seen)) == ["First "]
@@ -101,23 +101,23 @@ def test_a_request_with_an_idempotency_key_is_one_run_on_all_replicas(
 
     For another request the key is refused, and a run that failed is tried again.
     """
-    one, two = replicas
+    first, second = replicas
     with ThreadPoolExecutor() as pool:
         made = [
             answer.json() for answer in pool.map(lambda server: respond(server, "k1"), replicas)
         ]
-    made.append(respond(two, "k1").json())
+    made.append(respond(second, "k1").json())
     assert len({response["id"] for response in made}) == 1
     assert [text_of(response) for response in made] == ["alpha answers"] * 3
     assert len(stage.asked("alpha")) == 1
-    refused = respond(two, "k1", input="Else?")
+    refused = respond(second, "k1", input="Else?")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "idempotency_key_reused")
     stage.models["alpha"] = says("")
     stage.models["beta"] = says("")
-    assert respond(one, "k2").status_code >= 500
+    assert respond(first, "k2").status_code >= 500
     stage.models["alpha"] = says("now")
     stage.models["beta"] = says("now")
-    assert text_of(respond(two, "k2").json()) == "now"
+    assert text_of(respond(second, "k2").json()) == "now"
 
 
 def test_while_the_database_is_away_requests_get_503_and_others_go_on(
@@ -127,15 +127,15 @@ def test_while_the_database_is_away_requests_get_503_and_others_go_on(
 
     Ready within seconds of its return, also where it was away first.
     """
-    one, _ = replicas
-    assert respond(one).status_code == 200
+    first, _ = replicas
+    assert respond(first).status_code == 200
     called = len(stage.asked("alpha"))
     started = False
     postgres.control("stop", "--mode", "immediate")
     try:
         shared_state.cache_clear()
         with serving() as late:
-            for server in (one, late):
+            for server in (first, late):
                 for answer in (
                     respond(server),
                     respond(server, stream=True),
@@ -148,11 +148,11 @@ def test_while_the_database_is_away_requests_get_503_and_others_go_on(
                     )
                 assert respond(server).headers["retry-after"] == "2"
                 assert httpx.get(f"{server.url}/livez").status_code == 200
-            assert httpx.get(f"{one.url}/v1/conductor/runs").status_code == 503
+            assert httpx.get(f"{first.url}/v1/conductor/runs").status_code == 503
             assert len(stage.asked("alpha")) == called
             postgres.control("start")
             started = True
-            until(lambda: {respond(server).status_code for server in (one, late)} == {200})
+            until(lambda: {respond(server).status_code for server in (first, late)} == {200})
     finally:
         if not started:
             postgres.control("start")

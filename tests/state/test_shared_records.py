@@ -53,12 +53,12 @@ def test_a_run_of_a_process_that_was_killed_is_interrupted_when_its_lease_is_ove
 
     If the process was only late, it goes on writing, and its end counts.
     """
-    one, two = databases
+    first, second = databases
     happened = events(RUN, "How many pears?")
-    writer = begin_run(SharedTraces(one), RUN, happened[:-1])
-    other = SharedTraces(two)
+    writer = begin_run(SharedTraces(first), RUN, happened[:-1])
+    other = SharedTraces(second)
     assert [(row.state, row.answers) for row in other.newest()[0]] == [("running", "twelve")]
-    two.call("UPDATE conductor_leases SET until = clock_timestamp() - interval '1 s'")
+    second.call("UPDATE conductor_leases SET until = clock_timestamp() - interval '1 s'")
     assert [(row.state, row.answers) for row in other.newest()[0]] == [("interrupted", "twelve")]
     assert not other.is_running(RUN)
     writer.write(happened[-1])
@@ -73,21 +73,21 @@ def test_a_list_reads_all_runs_that_go_on_at_once(
 ) -> None:
     """One of them is longer than what is read at once."""
     monkeypatch.setattr(traces, "BEGINNING_BLOCKS", 3)
-    one, two = databases
+    first, second = databases
     runs = [f"20261102-10000{number}-00000a" for number in range(5)]
     for run in runs:
-        writer = begin_run(SharedTraces(one), run, events(run, "How many pears?")[:1])
+        writer = begin_run(SharedTraces(first), run, events(run, "How many pears?")[:1])
         for event in events(run, "How many pears?")[1:-1] if run == runs[2] else ():
             writer.write(event)
     calls = list[str]()
-    call = two.call
+    call = second.call
 
     def counted(statement: str, *values: object) -> list[Any]:
         calls.append(statement)
         return call(statement, *values)
 
-    monkeypatch.setattr(two, "call", counted)
-    rows, _ = SharedTraces(two).newest()
+    monkeypatch.setattr(second, "call", counted)
+    rows, _ = SharedTraces(second).newest()
     assert [row.run for row in rows] == runs[::-1]
     assert [row.answers for row in rows] == ["", "", "twelve", "", ""]
     assert len(calls) == 5, "interrupted runs, the list, their beginnings; the rest of one, its end"
@@ -97,11 +97,11 @@ def test_who_flushes_waits_for_pieces_that_a_thread_is_writing(
     databases: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who goes on with the run would not know a piece that was shown before it was committed."""
-    one, two = databases
-    writer = begin_run(SharedTraces(one), RUN, events(RUN, "How many pears?")[:-1])
-    call = one.call
+    first, second = databases
+    writer = begin_run(SharedTraces(first), RUN, events(RUN, "How many pears?")[:-1])
+    call = first.call
     go = threading.Event()
-    monkeypatch.setattr(one, "call", lambda *said: call(*said) if go.wait(30) else [])
+    monkeypatch.setattr(first, "call", lambda *said: call(*said) if go.wait(30) else [])
 
     async def flush_twice() -> None:
         writer.write(ev.StepDelta(at=9.0, step=1, attempt=1, text="and a plum"))
@@ -109,18 +109,18 @@ def test_who_flushes_waits_for_pieces_that_a_thread_is_writing(
         go.set()
         assert flushed[1] is not None
         await flushed[1]
-        assert b"and a plum" in SharedTraces(two).lines_of(RUN)
+        assert b"and a plum" in SharedTraces(second).lines_of(RUN)
 
     asyncio.run(flush_twice())
 
 
 def test_a_trace_is_taken_by_one_process_and_lost_by_no_other(databases: Two) -> None:
     """Lines of a process whose run another has are refused, and those of the other stay whole."""
-    one, two = databases
+    first, second = databases
     happened = events(RUN, "How many pears?")
-    late = begin_run(SharedTraces(one), RUN, happened[:3])
-    other = SharedTraces(two)
-    two.call("UPDATE conductor_leases SET owner = %s", two.owner)
+    late = begin_run(SharedTraces(first), RUN, happened[:3])
+    other = SharedTraces(second)
+    second.call("UPDATE conductor_leases SET owner = %s", second.owner)
     late.write(happened[3])
     assert late.problem == "another process has this run"
     late.close()
@@ -132,9 +132,9 @@ def test_what_an_outage_kept_from_a_trace_is_written_after_it(
     databases: Two, postgres: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "AWAY_SECONDS", 0.0)
-    one, two = databases
+    first, second = databases
     happened = events(RUN, "How many pears?")
-    writer = begin_run(SharedTraces(one), RUN, happened[:3])
+    writer = begin_run(SharedTraces(first), RUN, happened[:3])
     postgres.control("stop", "--mode", "immediate")
     for event in happened[3:]:
         writer.write(event)
@@ -142,7 +142,7 @@ def test_what_an_outage_kept_from_a_trace_is_written_after_it(
     writer.close()
     postgres.control("start")
     writer.try_again()  # as is done every few seconds
-    other = SharedTraces(two)
+    other = SharedTraces(second)
     assert list(other.events(RUN)) == happened
     assert [row.state for row in other.newest()[0]] == ["finished"]
 
@@ -152,11 +152,11 @@ def test_what_a_full_disk_kept_from_a_trace_is_written_when_it_has_room(
 ) -> None:
     """It is said what is full; what was stored before is whole."""
     monkeypatch.setattr(module, "AWAY_SECONDS", 0.0)
-    one, two = databases
+    first, second = databases
     happened = events(RUN, "How many pears?", answer=random.Random(1).randbytes(2 << 20).hex())
     earlier = "20261101-100000-00000b"
-    after = SharedTraces(one)
-    begin_run(SharedTraces(two), earlier, events(earlier, "?")[:1]).close()
+    after = SharedTraces(first)
+    begin_run(SharedTraces(second), earlier, events(earlier, "?")[:1]).close()
     with postgres.full_disk():
         writer = begin_run(after, RUN, happened)
         assert writer.problem == "the disk of the database of the state is full"
@@ -171,16 +171,18 @@ def test_a_circuit_that_one_replica_has_opened_is_open_for_all(
 ) -> None:
     """Within two seconds, until a call is answered; no name and no address of a worker is told."""
     monkeypatch.setattr(records, "NEWS_SECONDS", 0.0)
-    one, two = (Circuits(BreakerRules(failures=1)) for _ in range(2))
-    one.shared_circuits, two.shared_circuits = (SharedCircuits(database) for database in databases)
+    first, second = (Circuits(BreakerRules(failures=1)) for _ in range(2))
+    first.shared_circuits, second.shared_circuits = (
+        SharedCircuits(database) for database in databases
+    )
 
-    assert two.why_skipped(ANN) is None
-    one.failed(ANN, ModelError("overloaded", "503"))
-    why = until(lambda: two.why_skipped(ANN), "the failure")
+    assert second.why_skipped(ANN) is None
+    first.failed(ANN, ModelError("overloaded", "503"))
+    why = until(lambda: second.why_skipped(ANN), "the failure")
     assert (why.reason, "a server error" in why.message) == ("circuit_open", True)
     assert "ann" not in str(databases[0].call("SELECT * FROM conductor_circuits"))
-    one.succeeded(ANN)
-    until(lambda: two.why_skipped(ANN) is None, "the answer")
+    first.succeeded(ANN)
+    until(lambda: second.why_skipped(ANN) is None, "the answer")
 
 
 def test_without_an_index_of_letters_searches_find_the_same(databases: Two) -> None:
@@ -188,10 +190,10 @@ def test_without_an_index_of_letters_searches_find_the_same(databases: Two) -> N
 
     Signs of patterns are letters.
     """
-    one, _ = databases
-    one.migrate()
-    one.call("DROP INDEX conductor_runs_words")
-    traces = SharedTraces(one)
+    first, _ = databases
+    first.migrate()
+    first.call("DROP INDEX conductor_runs_words")
+    traces = SharedTraces(first)
     happened = events(RUN, "50 % of_all \\ pears")
     begin_run(
         traces, RUN, [*happened[:-1], ev.RunFinished(at=1.0, answer="12", usage=Usage())]
