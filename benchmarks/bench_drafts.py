@@ -64,13 +64,13 @@ def batch_costs(engine: LlamaEngine, prompt: Sequence[int]) -> list[float]:
 
 def _between(size: int, measured: Sequence[float]) -> float:
     """Return the cost of a batch on the line between the two measured sizes around it."""
-    for place, larger in enumerate(BATCHES):
+    for index, larger in enumerate(BATCHES):
         if size == larger:
-            return measured[place]
+            return measured[index]
         if size < larger:
-            smaller = BATCHES[place - 1]
+            smaller = BATCHES[index - 1]
             share = (size - smaller) / (larger - smaller)
-            return measured[place - 1] + share * (measured[place] - measured[place - 1])
+            return measured[index - 1] + share * (measured[index] - measured[index - 1])
     raise ValueError(size)
 
 
@@ -96,32 +96,32 @@ def oracle_cost(plan: WrittenPlan, costs: Sequence[float]) -> float:
     """Return the least cost of a plan whose drafts are the right words of prompt and plan."""
     count = len(plan.reply)
     least = [0.0] * (count + 1)
-    for place in reversed(range(count)):
-        least[place] = costs[0] + least[place + 1]
-        for length in range(1, _longest_copy(plan, place, len(costs) - 1) + 1):
+    for position in reversed(range(count)):
+        least[position] = costs[0] + least[position + 1]
+        for length in range(1, _longest_copy(plan, position, len(costs) - 1) + 1):
             # A batch of one token and its draft also gives the token after the draft
-            with_draft = costs[length] + least[min(place + length + 1, count)]
-            least[place] = min(least[place], with_draft)
+            with_draft = costs[length] + least[min(position + length + 1, count)]
+            least[position] = min(least[position], with_draft)
     return least[0]
 
 
-def _longest_copy(plan: WrittenPlan, place: int, most: int) -> int:
-    """Return how many tokens of the reply from `place` on stand before it in this order."""
-    before = [*plan.prompt, *plan.reply[:place]]
+def _longest_copy(plan: WrittenPlan, position: int, most: int) -> int:
+    """Return how many tokens of the reply from `position` on stand before it in this order."""
+    before = [*plan.prompt, *plan.reply[:position]]
     longest = 0
     for start in range(len(before)):
-        longest = max(longest, _same_tokens(before[start:], plan.reply[place:], most))
+        longest = max(longest, _same_tokens(before[start:], plan.reply[position:], most))
     return longest
 
 
 def lookup_cost(plan: WrittenPlan, costs: Sequence[float], length: int) -> float:
     """Return the cost of a plan with drafts of what followed the last two tokens before."""
-    place = 0
+    position = 0
     cost = 0.0
-    while place < len(plan.reply):
-        draft = _looked_up([*plan.prompt, *plan.reply[:place]], length)
+    while position < len(plan.reply):
+        draft = _looked_up([*plan.prompt, *plan.reply[:position]], length)
         cost += costs[len(draft)]
-        place += 1 + _same_tokens(draft, plan.reply[place:], length)
+        position += 1 + _same_tokens(draft, plan.reply[position:], length)
     return cost
 
 

@@ -216,39 +216,39 @@ def _fill_runs(directory: Path, count: int) -> None:
 
 def _served(little: Home, much: Home) -> Iterator[Figure]:
     with little.serving() as few, much.serving() as many:
-        for one in (few, many):
-            one.ask(SAMPLE)
-            one.list_runs()  # which makes the index
+        for served in (few, many):
+            served.ask(SAMPLE)
+            served.list_runs()  # which makes the index
         ask = partial(_in_turn, few, many)
-        yield _compared("a request, with much stored", *ask(lambda one: one.ask(SAMPLE)))
-        listing = ask(lambda one: [one.list_runs() for _ in range(50)])
+        yield _compared("a request, with much stored", *ask(lambda served: served.ask(SAMPLE)))
+        listing = ask(lambda served: [served.list_runs() for _ in range(50)])
         yield _compared("the page's list, nothing new", *listing)
         yield _compared("the page's list after each request", *ask(_ask_and_list))
         memory = _memory_after(many, REQUESTS)
         with little.serving() as fresh:
             fresh.ask(SAMPLE)
-            times = _in_turn(fresh, many, lambda one: one.ask(SAMPLE))
+            times = _in_turn(fresh, many, lambda served: served.ask(SAMPLE))
         yield _compared(f"a request after {many.asked:,} others", *times)
         grown = _memory_after(many, REQUESTS) - memory
         also = f"{memory / MEGABYTE:.1f} MB before"
         yield Figure("memory after as many again, for each", grown / REQUESTS, "kB", 1024, also)
 
 
-def _memory_after(one: Server, count: int) -> int:
+def _memory_after(served: Server, count: int) -> int:
     """Ask so many questions and return the bytes that the server has when it has let them go.
 
     A run is kept for a minute after its end, so what is kept is bounded by time.
     """
-    one.ask(count)
+    served.ask(count)
     time.sleep(KEPT_SECONDS + 2)
-    one.ask(1)
-    return int(one.process.memory_full_info().uss)
+    served.ask(1)
+    return int(served.process.memory_full_info().uss)
 
 
-def _ask_and_list(one: Server) -> None:
+def _ask_and_list(served: Server) -> None:
     for _ in range(20):
-        one.ask(1)
-        one.list_runs()
+        served.ask(1)
+        served.list_runs()
 
 
 def _in_turn(
@@ -263,15 +263,15 @@ def _in_turn(
     return little, much
 
 
-def _compared(what: str, little: list[float], much: list[float]) -> Figure:
+def _compared(title: str, little: list[float], much: list[float]) -> Figure:
     ours = statistics.median(much)
     theirs = statistics.median(little)
     also = f"{theirs * 1e3:.0f} ms, then {ours * 1e3:.0f} ms"
-    return Figure(what, ours / theirs, "ratio", BOUND, also)
+    return Figure(title, ours / theirs, "ratio", BOUND, also)
 
 
 def _listed(little: Home, much: Home) -> Iterator[Figure]:
-    for what, command in (
+    for title, command in (
         ("trace list", ("trace", "list")),
         ("trace show of the last run", ("trace", "show")),
         ("one question", ("ask", "--mode", "mini", "--quiet", "Why?")),
@@ -280,7 +280,7 @@ def _listed(little: Home, much: Home) -> Iterator[Figure]:
         for _ in range(ROUNDS + 1):
             for name, home in (("little", little), ("much", much)):
                 cpu[name].append(spent([*orchestra(), *command], home.environ, remarks=False).cpu)
-        yield _compared(what, cpu["little"][1:], cpu["much"][1:])
+        yield _compared(title, cpu["little"][1:], cpu["much"][1:])
 
 
 def _batch(home: Home) -> Figure:

@@ -17,6 +17,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import truediv
 from typing import Final
 
 from figures import Figure, Table
@@ -50,8 +51,8 @@ def measure() -> Table:
     seldom = [regret(seed, rated=0.3) for seed in range(SEEDS)]
     rising = [regret(seed, after=BETTER) for seed in range(SEEDS)]
     healthy = [regret(seed, after=CARDS) for seed in range(SEEDS)]
-    fixed = [one for one, _ in pairs]
-    learned = [two for _, two in pairs]
+    fixed = [regret_fixed for regret_fixed, _ in pairs]
+    learned = [regret_learned for _, regret_learned in pairs]
     base = statistics.mean(fixed)
     about = (
         f"SIMULATED workers, real runs: {SEEDS} seeds; {BEFORE} questions, then one of four "
@@ -70,7 +71,7 @@ def measure() -> Table:
                 bound=0.5,
                 also=f"fixed {interval(fixed)}; learning {interval(learned)}",
             ),
-            Figure("the same, the worst seed", max(two / one for one, two in pairs), "ratio"),
+            Figure("the same, the worst seed", max(map(truediv, learned, fixed)), "ratio"),
             Figure(
                 "the same, 3 of 10 answers rated",
                 statistics.mean(seldom) / base,

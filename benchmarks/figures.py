@@ -108,7 +108,8 @@ def shown(value: float, unit: str) -> str:
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """The median ratio of pairs that were measured one right after the other."""
-    return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+    pairs = zip(ours, theirs, strict=True)
+    return statistics.median(mine / other for mine, other in pairs)
 
 
 class Spent(NamedTuple):
@@ -157,7 +158,7 @@ def share(
 ) -> Figure:
     """The wall time of a command over that of another in the same round."""
     wall, cpu = (statistics.median(values) * 1e3 for values in zip(*ours, strict=True))
-    value = ratio([one.wall for one in ours], [one.wall for one in theirs])
+    value = ratio([command.wall for command in ours], [command.wall for command in theirs])
     return Figure(title, value, "ratio", bound, f"{wall:.0f} ms, of processor time {cpu:.0f} ms")
 
 

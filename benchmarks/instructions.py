@@ -140,9 +140,9 @@ def compare(counted: dict[str, float], expected: dict[str, float]) -> list[str]:
         before = expected.get(name)
         tolerance = TOLERANCES.get(name, TOLERANCE)
         if before is not None and figure > before * (1 + tolerance):
-            more = figure / before - 1
+            growth = figure / before - 1
             lines.append(
-                f"FAIL {name} takes {more:.1%} more instructions than it did, and the bound is "
+                f"FAIL {name} takes {growth:.1%} more instructions than it did, and the bound is "
                 f"{tolerance:.0%}; where that is meant: make instructions ARGS={UPDATE}"
             )
     return lines

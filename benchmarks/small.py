@@ -84,7 +84,7 @@ def start() -> Table:
             share("python -c pass", times["python -c pass"], peer),
             share(tab, times[tab], version, 2.0),
             share(demo, times[demo], peer, 1.0),
-            Figure("llm --help itself", statistics.median(one.wall for one in peer), "ms"),
+            Figure("llm --help itself", statistics.median(command.wall for command in peer), "ms"),
         ),
     )
 
