@@ -36,10 +36,11 @@ def compare_with_scipy() -> None:
         theirs = stats.binomtest(right, n).proportion_ci(0.95, method="wilson")
         far = max(abs(ours.low - theirs.low), abs(ours.high - theirs.high))
         differences["wilson"].append(far)
-        one = random.randint(0, 200)
-        other = random.randint(0, 200)
-        p = stats.binomtest(one, one + other).pvalue if one + other else 1.0
-        differences["mcnemar"].append(abs(mcnemar_p(one, other) - p))
+        only_first = random.randint(0, 200)
+        only_second = random.randint(0, 200)
+        unequal = only_first + only_second
+        p = stats.binomtest(only_first, unequal).pvalue if unequal else 1.0
+        differences["mcnemar"].append(abs(mcnemar_p(only_first, only_second) - p))
         sizes = [random.randint(-3, 3) for _ in range(random.randint(2, 9))]
         exact = stats.permutation_test(
             (sizes,), sum, permutation_type="samples", n_resamples=1_000_000

@@ -311,9 +311,9 @@ def is_installed(block: str) -> bool:
     same = flags in ("", last_time().get("flags", "")) and wheel_kind() == last_time().get(
         "wheel", ""
     )
-    places = [*VENV.glob("lib/python3*/site-packages"), VENV / "Lib" / "site-packages"]
+    directories = [*VENV.glob("lib/python3*/site-packages"), VENV / "Lib" / "site-packages"]
     info = f"{LLAMA.replace('-', '_')}-{locked_version(block)}.dist-info"
-    return same and any((place / info).exists() for place in places)
+    return same and any((directory / info).exists() for directory in directories)
 
 
 def locked_version(block: str) -> str:
@@ -421,10 +421,13 @@ def install() -> None:
         )
     make_venv()
     LOG.unlink(missing_ok=True)
-    rest = [name for name in blocks if name not in {*TOOLS, LLAMA}]
+    packages = [name for name in blocks if name not in {*TOOLS, LLAMA}]
     watch(Job("tools", pip("install", *locked("tools", blocks, list(TOOLS))), len(TOOLS)))
     build = llama(blocks[LLAMA])
-    watch(*build, Job("packages", pip("install", *locked("packages", blocks, rest)), len(rest)))
+    watch(
+        *build,
+        Job("packages", pip("install", *locked("packages", blocks, packages)), len(packages)),
+    )
     watch(Job("removal", pip("uninstall", "--yes", *SLOW)))
     if any(job.variables for job in build):
         keep(blocks[LLAMA])

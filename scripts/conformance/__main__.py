@@ -156,13 +156,13 @@ def open_responses() -> Result:
     """The compliance suite of the Open Responses specification."""
     source = checkout("openresponses")
     with tempfile.TemporaryDirectory(prefix="conductor-openresponses-") as directory:
-        place = Path(directory)
+        suite = Path(directory)
         for name in ("src", "bin"):
-            shutil.copytree(source / name, place / name)
-        (place / "node_modules").symlink_to(SUITES / "packages/node_modules")
+            shutil.copytree(source / name, suite / name)
+        (suite / "node_modules").symlink_to(SUITES / "packages/node_modules")
         with served() as url:
             words = ("--base-url", f"{url}/v1", "--api-key", "x", "--model", "conductor", "--json")
-            printed = node("bun", "run", "bin/compliance-test.ts", *words, directory=place)
+            printed = node("bun", "run", "bin/compliance-test.ts", *words, directory=suite)
     results = json.loads(printed[printed.index("{") :])["results"]
     faults = list[str]()
     for result in results:
@@ -223,7 +223,7 @@ def sdks() -> Result:
         )
         results: dict[str, str] = _last_object(done.stdout or done.stderr)
         results |= _last_object(node(NODE, str(script), url))
-    faults = [f"{name}: {told}" for name, told in results.items() if told != "ok"]
+    faults = [f"{name}: {result}" for name, result in results.items() if result != "ok"]
     return Result(len(results) - len(faults), len(results), tuple(faults))
 
 
@@ -316,7 +316,7 @@ def editors() -> Result:
             settings = {**homes(home), "PYTHONPATH": str(SOURCE)}
             words = (json.dumps(settings), str(home), *COMMAND, "acp")
             results = _last_object(node(NODE, str(script), *words))
-    faults = [f"{name}: {told}" for name, told in results.items() if told != "ok"]
+    faults = [f"{name}: {result}" for name, result in results.items() if result != "ok"]
     return Result(len(results) - len(faults), len(results), tuple(faults))
 
 
@@ -415,17 +415,17 @@ def _read_probe(report: Mapping[str, Any]) -> Result:
     """Return what a report of llmprobe says of the assertions that have to hold."""
     conformance = report["conformance"]
     faults = list[str]()
-    known = 0
+    explained = 0
     for result in conformance["results"]:
         if result["outcome"] != "fail":
             continue
         for failure in result["failures"]:
             if failure["id"] in TABLE["llmprobe"]["without"]:
-                known += 1
+                explained += 1
             elif failure["severity"] == "MUST":
                 faults.append(f"{failure['id']}: {failure['message']}")
-    note = f"{known} that docs/conformance.md explains"
-    return Result(conformance["passed"], conformance["total"] - known, tuple(faults), note)
+    note = f"{explained} that docs/conformance.md explains"
+    return Result(conformance["passed"], conformance["total"] - explained, tuple(faults), note)
 
 
 def llmprobe() -> Result:

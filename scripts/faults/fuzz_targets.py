@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from io import BytesIO
+from operator import eq
 from pathlib import Path
 from typing import Any, AnyStr, Final, NamedTuple
 from xml.etree.ElementTree import ParseError, fromstring
@@ -103,9 +104,7 @@ def check_plan_format(name: str, content: bytes) -> None:
     if fault:
         # In pieces a step may be released before the fault is seen, and whole as well: both have
         # the same beginning.
-        assert all(one == other for one, other in zip(whole, cut, strict=False)), (
-            f"whole {whole}, cut {cut}"
-        )
+        assert all(map(eq, whole, cut)), f"whole {whole}, cut {cut}"
         return
     assert (cut, other_fault) == (whole, None), f"whole {whole}, in pieces {cut}: {other_fault}"
     if not steps:

@@ -95,8 +95,8 @@ def _tool(schema: dict[str, Any]) -> bytes:
 
 
 def _wide(size: int) -> dict[str, Any]:
-    one = {"type": "string", "description": "x" * 20}
-    return {"type": "object", "properties": {f"field{n}": one for n in range(size // 70)}}
+    field = {"type": "string", "description": "x" * 20}
+    return {"type": "object", "properties": {f"field{n}": field for n in range(size // 70)}}
 
 
 def _files(name: str, *contents: bytes) -> bytes:

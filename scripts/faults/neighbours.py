@@ -251,10 +251,10 @@ ORDINARY: Final[dict[str, Callable[[Client], None]]] = {
 def run(tries: Tries) -> None:
     """Each attack, while the ordinary client goes on with its day."""
     with (
-        tempfile.TemporaryDirectory(prefix="conductor-neighbours-") as place,
-        private_home(Path(place)),
+        tempfile.TemporaryDirectory(prefix="conductor-neighbours-") as directory,
+        private_home(Path(directory)),
     ):
-        stage = Stage(Path(place))
+        stage = Stage(Path(directory))
         with stage.server:
             keys = prepare(stage)
             for name in ATTACKS:

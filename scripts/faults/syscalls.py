@@ -146,10 +146,10 @@ def _evaluated(_: Desk, ended: Ended) -> str:
 
 def _configured(at: Desk, ended: Ended) -> str:
     """The settings are the old or the new ones, whole; with exit code 0 the new ones."""
-    got = at.prefork.run(["config", "show", "limits.cost"])
-    if got.code:
-        return f"the settings cannot be read: {got.err}"
-    value = next(iter(got.out.split()), "")
+    shown = at.prefork.run(["config", "show", "limits.cost"])
+    if shown.code:
+        return f"the settings cannot be read: {shown.err}"
+    value = next(iter(shown.out.split()), "")
     is_right = value == "1" or (ended.code != 0 and value == "0.5")
     return _fails(is_right, f"limits.cost is {value!r}, exit {ended.code}")
 
@@ -162,10 +162,10 @@ def _old_key(at: Desk) -> None:
 
 
 def _key_stored(at: Desk, ended: Ended) -> str:
-    got = at.prefork.run(["keys", "list", "--json"])
-    if got.code:
-        return f"the keys cannot be read: {got.err}"
-    stored = {row["provider"] for row in json.loads(got.out) if row["state"] in {"stored", "set"}}
+    shown = at.prefork.run(["keys", "list", "--json"])
+    if shown.code:
+        return f"the keys cannot be read: {shown.err}"
+    stored = {row["provider"] for row in json.loads(shown.out) if row["state"] in {"stored", "set"}}
     missing = {"anthropic", "openai"} - stored if ended.code == 0 else {"anthropic"} - stored
     return _fails(not missing, f"the keys of {missing} are gone, exit {ended.code}")
 
@@ -175,10 +175,10 @@ def _imported(at: Desk, ended: Ended) -> str:
 
     Or nothing is left of it.
     """
-    got = at.prefork.run(["model", "list", "--json"])
-    if got.code:
-        return f"the models cannot be listed: {got.err}"
-    listed = any(row["name"] == "new" for row in json.loads(got.out))
+    shown = at.prefork.run(["model", "list", "--json"])
+    if shown.code:
+        return f"the models cannot be listed: {shown.err}"
+    listed = any(row["name"] == "new" for row in json.loads(shown.out))
     left = (path for path in (at.home / "data/conductor-llm").rglob("*") if path.is_file())
     files = [path.name for path in left if path.stat().st_size > 100_000]
     if ended.code == 0:

@@ -391,7 +391,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
         "byte-order-mark",  # a notification of MCP has no event
         partial(
             _edit,
-            edited=lambda events: [*(b"\xef\xbb\xbf" + each for each in events[:1]), *events[1:]],
+            edited=lambda events: [*(b"\xef\xbb\xbf" + event for event in events[:1]), *events[1:]],
         ),
         "right",
     ),

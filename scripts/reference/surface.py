@@ -52,8 +52,8 @@ class Surface:
         content = {
             "version": self.version,
             "deprecated": {
-                name: {"since": it.since, "day": it.day, "instead": it.instead}
-                for name, it in sorted(self.deprecated.items())
+                name: {"since": entry.since, "day": entry.day, "instead": entry.instead}
+                for name, entry in sorted(self.deprecated.items())
             },
             "demands": sorted(self.demands),
             "offers": sorted(self.offers),
@@ -68,7 +68,7 @@ def parse_surface(text: str) -> Surface:
         version=content["version"],
         offers=frozenset(content["offers"]),
         demands=frozenset(content["demands"]),
-        deprecated={name: Deprecation(**it) for name, it in content["deprecated"].items()},
+        deprecated={name: Deprecation(**entry) for name, entry in content["deprecated"].items()},
     )
 
 
@@ -96,8 +96,8 @@ def broken_promises(released: Surface, now: Surface, day: date) -> list[str]:
     gone = sorted(released.offers - now.offers)
     may_go = [
         name
-        for name, it in released.deprecated.items()
-        if is_major and day - date.fromisoformat(it.day) >= NOTICE
+        for name, entry in released.deprecated.items()
+        if is_major and day - date.fromisoformat(entry.day) >= NOTICE
     ]
     broken = [
         f"no longer: {fact}"
