@@ -126,7 +126,7 @@ def test_the_count_of_a_log_is_printed(
 
 
 def test_ratings_of_the_same_plans_give_each_worker_a_figure(tmp_path: Path) -> None:
-    lines = [{**line, "step": step} for step in range(8) for line in log_of(PLANS)]
+    lines = log_of(PLANS * 8)
     figures = count.rated_figures(lines)
     assert figures["db"] > 0.5 > figures["db-old"]
     assert 1.0 > figures["py"] > figures["bc"]
