@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.events import Mode
+from conductor_cli.core.kinds_of_work import rank_for
 from conductor_cli.core.plan import MAX_STEPS, PlanRules, Step
 from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormatContext
@@ -167,12 +168,9 @@ def by_card(planned: Planned) -> list[bool]:
     results = list[bool]()
     for line, step in zip(planned.text.splitlines(), planned.steps, strict=True):
         tag = line.rpartition(planned.context.bar)[2].rpartition(" ")[0]
-        row = sorted(
-            (worker for worker in planned.pool if tag in worker.card.strengths),
-            key=lambda worker: -worker.card.strengths[tag],
-        )
-        if not tag or not row:
+        if not tag:
             continue
+        row = rank_for(tag, planned.pool.workers)
         best = row[0].name == step.worker
         authors = {planned.steps[number - 1].worker for number in step.access}
         judges = any(word in step.subtask.lower() for word in CHECKING)
@@ -220,7 +218,7 @@ def figures(plans: Sequence[Planned]) -> dict[str, Any]:
 def best_for_skill(skill: str, pool: Pool) -> str:
     """The worker that the lessons' rule chooses by the table, whatever a planner is shown."""
     rules = PlanRules(workers=pool.names)
-    context = plan_format_context(PROFILES["brief"], pool, rules, "auto", constrained=True)
+    context = plan_format_context(PROFILES["kinds"], pool, rules, "auto", constrained=True)
     return choose(skill, pool, context).worker
 
 
@@ -249,7 +247,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m training.planner.examine")
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--adapter", type=Path)
-    parser.add_argument("--profile", choices=tuple(PROFILES), default="brief")
+    parser.add_argument("--profile", choices=tuple(PROFILES), default="kinds")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--every", type=int, default=1, help="ask only every so many questions")

@@ -11,10 +11,9 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from conductor_cli.core.kinds_of_work import KINDS, rank_by_kind
 from conductor_cli.core.plan_formats.base import PlanFormatContext
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.prompts import MAX_RANKED
-from training.planner.skills import LAST, SKILLS
 
 
 def _read_words() -> dict[str, list[str]]:
@@ -119,7 +118,7 @@ def _draw_tags(random: Random, skills: Sequence[str], *, held: bool) -> tuple[st
     None where cards have only words.
     """
     # Validation and examination keep the shares that they had at first, so that figures compare.
-    weights = (15, 10, 60, 15)
+    weights = (20, 15, 40, 25)
     if held:
         weights = (30, 10, 38, 22)
     kind = random.choices(("published", "basics", "custom", "words"), weights=weights)[0]
@@ -144,8 +143,8 @@ def _draw_tags(random: Random, skills: Sequence[str], *, held: bool) -> tuple[st
 def _word_for(skill: str, random: Random) -> str:
     """A word of cards that means a skill, or nearly does."""
     held = WORDS["held_tags"]
-    own = [word for word in SKILLS[skill].own if word not in held]
-    near = [word for word in SKILLS[skill].near if word not in held][:NEAR_WORDS]
+    own = [word for word in KINDS[skill].tags if word not in held]
+    near = [word for word in KINDS[skill].near_tags if word not in held][:NEAR_WORDS]
     if near and random.random() > OWN_WORD_SHARE:
         return random.choice(near)
     return random.choice(own)
@@ -169,45 +168,16 @@ def _draw_worker(random: Random, name: str, tags: Sequence[str], described: floa
 
 
 def choose(
-    skill: str, pool: Pool, context: PlanFormatContext, *, other_than: Collection[str] = ()
+    kind: str, pool: Pool, context: PlanFormatContext, *, other_than: Collection[str] = ()
 ) -> Choice:
-    """Whom the planner should choose for a skill.
+    """Whom the planner should choose for a kind of work: the first of its row that is offered.
 
-    Where there is a table, the best of the row that means the skill, or of the nearest row: the
-    word is named first, and the label follows it in the table, which a small model can copy. Else
-    the first worker whose words tell the skill. A worker on `other_than` is chosen only where there
-    is no other one.
+    A worker on `other_than` is chosen only where there is no other one.
     """
-    wanted = SKILLS[skill]
-    offered = [worker for worker in pool if worker.name in context.rules.workers]
+    offered = [
+        worker
+        for worker in rank_by_kind(kind, pool.workers)
+        if worker.name in context.rules.workers
+    ]
     others = [worker for worker in offered if worker.name not in other_than] or offered
-    rows = [tag for tag in (*wanted.own, *wanted.near, *LAST) if tag in context.skills]
-    if chosen := _best_of_rows([*rows, *context.skills], others, pool):
-        return chosen
-    for word in wanted.words:
-        for worker in others:
-            if word.lower() in _description(worker):
-                return Choice(worker=worker.name)
-    # Nothing tells them apart: the order of the user's file is the ranking.
-    return Choice(worker=others[0].name)
-
-
-def _best_of_rows(tags: Sequence[str], offered: Sequence[Worker], pool: Pool) -> Choice | None:
-    """The first of the offered workers in the first of these rows that has one."""
-    for tag in tags:
-        row = sorted(
-            (worker for worker in pool if tag in worker.card.strengths),
-            key=lambda worker: -worker.card.strengths[tag],
-        )[:MAX_RANKED]
-        for worker in row:
-            if worker in offered:
-                return Choice(worker=worker.name, tag=tag)
-    return None
-
-
-def _description(worker: Worker) -> str:
-    """What the planner is shown of a worker besides its name, in lower case."""
-    words = ""
-    if not worker.card.strengths:
-        words = worker.card.words
-    return f"{worker.model_name} {worker.about} {words}".lower()
+    return Choice(worker=others[0].name, tag=kind)

@@ -64,9 +64,11 @@ class TrainOptions:
     ] = None
     workers: opt.WorkersOption = None
     profile: Annotated[
-        Literal["prompted", "brief", "published"] | None,
+        Literal["prompted", "brief", "kinds", "published"] | None,
         opt.option(
-            "--profile", "The prompt format: with examples, without, or workers by number only."
+            "--profile",
+            "The prompt format: with examples, without, without and by kinds of work, or workers "
+            "by number only.",
         ),
     ] = None
     lora: Annotated[

@@ -174,7 +174,7 @@ SETTINGS: Final = (
         name="planner.profile",
         type="text",
         default="auto",
-        choices=("auto", "prompted", "prompted-json", "brief", "published"),
+        choices=("auto", "prompted", "prompted-json", "brief", "kinds", "published"),
         help="how prompts and plans of the planner are written; auto depends on the model",
     ),
     Setting(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from string import ascii_uppercase
 from typing import Final, Literal
 
@@ -71,9 +71,10 @@ class Profile:
     bar: str = " | "  # What separates them
     labels: Labels = "letters"  # How workers are called
     names: bool = True  # The planner is also shown their names, descriptions and strengths
-    cards: Literal["lines", "table"] = "lines"
-    """Strengths stand on the worker's line; or in a table with a row for each skill, the best
-    worker first, which begins as the worker column of a plan does.
+    cards: Literal["lines", "table", "kinds"] = "lines"
+    """Strengths stand on the worker's line; or in a table with a row for each tag of the cards, the
+    best worker first, which begins as the worker column of a plan does; or in one with a row for
+    each usual kind of work (`kinds_of_work.py`), without figures.
     """
     untrained: bool = False
     """The model was not trained to conduct. Small ones choose the first label nearly always, so the
@@ -136,6 +137,12 @@ before it the skill that the step needs: whom to choose is then what follows the
 table, and no figures have to be compared.
 """
 
+KINDS_PROFILE: Final = replace(BRIEF_PROFILE, name="kinds", cards="kinds")
+"""A model that was trained on short prompts and names the kind of work of each step.
+
+The kinds are the same over all pools, so it has to learn no words of anybody's cards.
+"""
+
 PROMPTED_JSON: Final = Profile(name="prompted-json", plan_format="json", untrained=True)
 """A model that writes JSON more reliably than lines."""
 
@@ -155,7 +162,8 @@ answers.
 """
 
 PROFILES: Final[dict[str, Profile]] = {
-    profile.name: profile for profile in (PROMPTED, PUBLISHED, BRIEF_PROFILE, PROMPTED_JSON)
+    profile.name: profile
+    for profile in (PROMPTED, PUBLISHED, BRIEF_PROFILE, KINDS_PROFILE, PROMPTED_JSON)
 }
 
 

@@ -19,10 +19,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from conductor_cli.core.chat import Attachment, Habit, MediaKind, Message, Request
 from conductor_cli.core.events import Mode
+from conductor_cli.core.kinds_of_work import KINDS, other_tags, rank_for
 from conductor_cli.core.media import describe_media
 from conductor_cli.core.outline import as_outline, directories_of, has_directory
 from conductor_cli.core.plan import (
@@ -56,6 +58,8 @@ from conductor_cli.core.terminal_text import one_line
 
 MAX_SKILLS: Final = 12  # Rows of the table: the skills that most cards have
 MAX_RANKED: Final = 6  # Workers in a row of the table: the best ones
+MAX_RANKED_BY_KIND: Final = 3  # The same in the table of kinds, whose rows have no figures
+MAX_OTHER_TAGS: Final = 8  # Rows of that table for tags of cards that belong to no kind
 
 
 def listed_workers(pool: Pool, profile: Profile) -> tuple[Worker, ...]:
@@ -92,8 +96,20 @@ def worker_lines(
 ) -> list[str]:
     """Return a line for each worker, of at most about 50 tokens, and the profile's table if any."""
     lines = [_line(context.label(worker.name), worker, profile) for worker in workers]
-    if context.skills:
+    if context.skills and profile.cards == "kinds":
+        lines += ["", *_table_of_kinds(workers, context)]
+    elif context.skills:
         lines += ["", *_skill_table(workers, context)]
+    return lines
+
+
+def _table_of_kinds(workers: Sequence[Worker], context: PlanFormatContext) -> list[str]:
+    """Return a row for each kind of work, and for each tag of the cards that belongs to none."""
+    lines = ["Kinds of work, the best worker first:"]
+    for skill in context.skills:
+        ranked = rank_for(skill, workers)
+        labels = [context.label(worker.name) for worker in ranked[:MAX_RANKED_BY_KIND]]
+        lines.append(f"- {skill} {', '.join(labels)}")
     return lines
 
 
@@ -118,12 +134,22 @@ def skills_for(workers: Sequence[Worker], profile: Profile) -> tuple[str, ...]:
 
     Empty if the profile has no table.
     """
-    if profile.cards != "table" or not profile.names:
+    if profile.cards == "lines" or not profile.names:
         return ()
+    if profile.cards == "kinds":
+        return _kinds_for(workers)
     counts = Counter[str]()
     for worker in workers:
         counts.update(_skill(tag) for tag in worker.card.strengths if tag != RATED)
     return tuple(skill for skill, _ in counts.most_common(MAX_SKILLS) if skill)
+
+
+def _kinds_for(workers: Sequence[Worker]) -> tuple[str, ...]:
+    """Return the rows of the table of kinds; none for one worker, where there is no choice."""
+    if len(workers) < 2:
+        return ()
+    others = (tag for tag in other_tags(workers) if tag == _skill(tag))
+    return (*KINDS, *islice(others, MAX_OTHER_TAGS))
 
 
 def _skills_of(worker: Worker) -> dict[str, float]:
@@ -173,7 +199,7 @@ def _card_parts(worker: Worker, profile: Profile) -> list[str]:
     has_figures = bool(strengths.keys() - {RATED})
     if words and not has_figures:
         parts.append(words)
-    if profile.cards == "table":
+    if profile.cards != "lines":
         strengths = {}
         if RATED in worker.card.strengths:
             strengths[RATED] = worker.card.strengths[RATED]

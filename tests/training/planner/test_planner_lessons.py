@@ -7,32 +7,29 @@ from collections import Counter
 from itertools import chain, product
 from random import Random
 
-import pytest
-
+from conductor_cli.core.kinds_of_work import KINDS
 from conductor_cli.core.plan import PlanRules
 from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY, ParsedStep, PlanFormatContext
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.profile import BRIEF_PROFILE
+from conductor_cli.core.profile import KINDS_PROFILE
 from conductor_cli.core.prompts import plan_format_context
 from training.planner.lessons import (
-    Slots,
-    Task,
+    ANSWER_FROM_RESULTS,
     draw_group,
-    draw_task,
     make_lesson,
     plan_for,
-    read_fillers,
-    read_shapes,
 )
 from training.planner.pools import WORDS, choose, draw_pool
+from training.planner.projects import draw_project, read_projects
 from training.planner.questions import QUESTIONS
-from training.planner.skills import SKILLS
+from training.planner.shapes import Slots, Task, read_fillers, read_shapes
+from training.planner.tasks import draw_task
 
 
 def context_of(pool: Pool, steps: int = 5) -> PlanFormatContext:
     return plan_format_context(
-        BRIEF_PROFILE, pool, PlanRules(workers=pool.names, steps=steps), "auto", constrained=True
+        KINDS_PROFILE, pool, PlanRules(workers=pool.names, steps=steps), "auto", constrained=True
     )
 
 
@@ -66,17 +63,22 @@ def test_there_are_many_shapes_and_each_phrasing_is_read() -> None:
     }
 
 
-def test_every_plan_reads_all_of_its_steps() -> None:
+def test_the_last_step_of_a_plan_reads_all_others_and_answers_the_question() -> None:
+    pool = pool_of(ann={"code": 0.9}, ben={"code": 0.5})
     for task in drawn_tasks(400):
-        needed = set(chain.from_iterable(step.access for step in task.steps))
-        assert needed == set(range(1, len(task.steps))), task.kind
+        plan = [step for step, _ in plan_for(task, pool, context_of(pool))]
+        if len(plan) > 1:
+            assert plan[-1].access == tuple(range(1, len(plan))), task.kind
+            assert plan[-1].subtask == ANSWER_FROM_RESULTS
 
 
 def test_a_step_reads_only_earlier_ones_and_fits_the_grammar() -> None:
     for task in drawn_tasks(400):
         for number, step in enumerate(task.steps, start=1):
             assert all(1 <= seen < number for seen in step.access), task.kind
-            assert 0 < len(step.subtask) <= 240, task.kind
+            is_last = number == len(task.steps)
+            assert len(step.subtask) <= 240, task.kind
+            assert step.subtask or is_last, task.kind
             assert "|" not in step.subtask
             assert not re.search(r"\{[a-z]+(\.\d)?\}", step.subtask), step.subtask
 
@@ -86,7 +88,7 @@ def test_no_shape_is_named_twice_and_each_is_asked_in_some_way() -> None:
     assert len({shape.name for shape in shapes}) == len(shapes)
     assert all(shape.asked for shape in shapes)
     for shape in shapes:
-        assert {step.skill for step in shape.steps} <= set(SKILLS), shape.name
+        assert {step.skill for step in shape.steps} <= set(KINDS), shape.name
 
 
 def test_every_phrasing_of_every_shape_can_be_filled() -> None:
@@ -121,7 +123,7 @@ def test_the_product_reads_every_lesson_as_it_is_meant() -> None:
         task = draw_task(random)
         rules = PlanRules(workers=pool.names)
         lesson = make_lesson(task, pool, random, single=False)
-        context = plan_format_context(BRIEF_PROFILE, pool, rules, "auto", constrained=True)
+        context = plan_format_context(KINDS_PROFILE, pool, rules, "auto", constrained=True)
         parser = PLAN_FORMATS["native"].parser(context)
         parsed = [*parser.feed(lesson.text), *parser.end()]
         assert len(parsed) == lesson.steps
@@ -151,39 +153,35 @@ def test_a_reviewer_is_another_worker_than_the_author() -> None:
                 assert step.worker != plan[shape.other_than - 1][0].worker
 
 
-@pytest.mark.parametrize(
-    ("skill", "worker", "tag"),
-    [
-        ("sql", "cem", "sql"),
-        ("code", "ann", "code"),
-        ("regex", "ann", "code"),
-        ("law", "ben", "facts"),
-    ],
-)
-def test_the_best_card_for_the_skill_or_the_nearest_one_is_chosen(
-    skill: str, worker: str, tag: str
-) -> None:
-    pool = pool_of(
-        ben={"facts": 0.8, "code": 0.3},
-        ann={"code": 0.9, "facts": 0.4},
-        cem={"sql": 0.5, "code": 0.2},
-    )
-    chosen = choose(skill, pool, context_of(pool))
-    assert (chosen.worker, chosen.tag) == (worker, tag)
+def test_a_plan_names_the_kind_of_work_and_the_first_worker_of_its_row() -> None:
+    pool = pool_of(ben={"facts": 0.8}, ann={"code": 0.9})
+    chosen = choose("regex", pool, context_of(pool))
+    assert (chosen.worker, chosen.tag) == ("ann", "regex")
 
 
-def test_words_decide_where_there_are_no_figures() -> None:
-    pool = Pool(
-        workers=(
-            Worker(name="ann", kind="openai", model="gpt-5"),
-            Worker(name="ben", kind="openai", model="qwen2.5-coder:7b"),
-            Worker(name="cem", kind="openai", about="SQL and databases"),
-        )
-    )
-    chosen = {
-        skill: choose(skill, pool, context_of(pool)).worker for skill in ("code", "sql", "facts")
-    }
-    assert chosen == {"code": "ben", "sql": "cem", "facts": "ann"}
+def test_a_project_words_each_step_as_its_question_does() -> None:
+    random = Random(4)
+    worded = 0
+    steps = 0
+    for number in range(300):
+        task = draw_project(random, held=number % 5 == 0)
+        text = task.question.text.lower()
+        for step in task.steps[:-1]:
+            steps += 1
+            words = step.subtask.rstrip(".").lower().removeprefix("give ").removeprefix("say ")
+            worded += words in text
+            assert "{" not in step.subtask
+    # Some questions have typing errors, which no subtask repeats.
+    assert worded > 0.95 * steps
+
+
+def test_every_kind_of_project_is_drawn() -> None:
+    assert len(read_projects()) >= 20
+    for name, wishes in read_projects().items():
+        assert {wish.skill for wish in wishes} <= set(KINDS), name
+        assert {wish.relation for wish in wishes[1:]} <= {"+", "-", "*"}, name
+        assert wishes[0].relation == "", name
+        assert all(wish.nouns and wish.orders for wish in wishes), name
 
 
 def test_names_of_the_examination_are_in_no_lesson() -> None:

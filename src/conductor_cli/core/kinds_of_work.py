@@ -1,165 +1,165 @@
-"""Skills.
+"""The usual kinds of work, and which workers are the best for each by their cards.
 
-What a step asks for, the tags of cards that say it, and the words by which descriptions tell it.
+People write cards in their own words: `prose`, `writing`, `emails`. A small planner that has to
+find the word that is nearest to a step takes the wrong one too often. So it names one of these
+kinds, and whom the cards recommend for that kind is looked up here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
+
+from conductor_cli.core.pool import RATED, Worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skill:
-    """A kind of work.
+class KindOfWork:
+    """What cards say of a kind of work.
 
-    `own` are tags of cards that mean it, `near` those that stand in for them, the nearest first.
-
-    `words` are found in the description, the card or the model name of a worker that is good at it.
+    `tags` mean it, `near_tags` stand in for them, the nearest first. `words` are found in the
+    description, the card or the model's name of a worker that is good at it, the surest first.
     """
 
-    own: tuple[str, ...]
-    near: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
+    tags: tuple[str, ...]
+    near_tags: tuple[str, ...]
+    words: tuple[str, ...]
 
 
-def _skill(own: str, near: str = "", words: str = "") -> Skill:
-    return Skill(
-        own=tuple(own.split(", ")),
-        near=tuple(filter(None, near.split(", "))),
+def _kind(tags: str, near_tags: str, words: str) -> KindOfWork:
+    return KindOfWork(
+        tags=tuple(tags.split(", ")),
+        near_tags=tuple(near_tags.split(", ")),
         words=tuple(words.split(", ")),
     )
 
 
-SKILLS: Final = {
-    "code": _skill(
+KINDS: Final[Mapping[str, KindOfWork]] = {
+    "code": _kind(
         "code, coding, programming, python, algorithms, refactoring",
         "software, debugging, bugs, review, testing, tests, scripting, frontend, shell, bash, sql, "
         "reasoning, logic",
         "code, coder, coding, programming",
     ),
-    "debugging": _skill(
+    "debugging": _kind(
         "debugging, bugs, stacktraces",
         "code, coding, programming, python, software, refactoring, review, "
         "testing, tests, devops, operations",
         "debugging, code, coder, coding",
     ),
-    "review": _skill(
+    "review": _kind(
         "review, critique, feedback",
         "code, coding, programming, python, refactoring, testing, debugging, bugs, audits, "
         "reasoning, logic",
         "review, code, coder, coding",
     ),
-    "testing": _skill(
+    "testing": _kind(
         "testing, tests, coverage",
         "review, code, coding, programming, python, debugging, bugs",
         "testing, review, code, coder",
     ),
-    "sql": _skill(
+    "sql": _kind(
         "sql, databases, postgres, queries",
         "data, modelling, code, coding, programming, python, analysis, statistics",
         "SQL, databases, data, code, coder",
     ),
-    "shell": _skill(
+    "shell": _kind(
         "shell, bash, linux, terminal, scripting",
         "devops, operations, docker, code, coding, programming, python",
         "shell, Linux, devops, code, coder",
     ),
-    "regex": _skill(
+    "regex": _kind(
         "regex",
         "code, coding, programming, python, scripting, shell, bash, linux, debugging, bugs",
         "code, coder, coding, programming",
     ),
-    "git": _skill(
+    "git": _kind(
         "git, versioning",
         "devops, operations, shell, bash, terminal, linux, code, coding, programming",
         "devops, code, coder, coding",
     ),
-    "devops": _skill(
+    "devops": _kind(
         "devops, operations, kubernetes, docker, cloud",
         "linux, networking, shell, bash, terminal, scripting, code, coding, programming",
         "devops, operations, Linux, code",
     ),
-    "config": _skill(
-        "devops, operations, kubernetes, docker, cloud",
-        "linux, networking, shell, bash, terminal, scripting, code, coding, programming",
-        "devops, operations, Linux, code",
-    ),
-    "frontend": _skill(
+    "frontend": _kind(
         "frontend, css, html, ux, accessibility, design",
         "typescript, code, coding, programming, debugging, bugs",
         "front end, design, code, coder",
     ),
-    "security": _skill(
+    "security": _kind(
         "security, pentesting, cryptography, audits, privacy",
         "review, compliance, networking, devops, operations, code, coding, programming",
         "security, review, code, coder",
     ),
-    "architecture": _skill(
+    "architecture": _kind(
         "architecture, modelling",
         "reasoning, planning, strategy, cloud, devops, operations, code, coding, algorithms, "
         "science",
         "architecture, reasoning",
     ),
-    "data": _skill(
+    "data": _kind(
         "data, analysis, statistics, spreadsheets, forecasting",
         "math, arithmetic, calculation, estimation, sql, databases, queries, code, coding",
         "data, analysis, math",
     ),
-    "math": _skill(
+    "math": _kind(
         "math, arithmetic, calculation, algebra, proofs",
         "estimation, statistics, reasoning, logic, puzzles, data, analysis, physics, science, "
         "ordering, code, coding",
         "math, proofs, arithmetic, reasoning",
     ),
-    "science": _skill(
+    "science": _kind(
         "science, physics, chemistry, biology, medicine",
         "facts, knowledge, trivia, explanations, reading, math, reasoning",
         "science, knowledge, facts",
     ),
-    "facts": _skill(
+    "facts": _kind(
         "facts, knowledge, trivia",
         "history, geography, news, general, chat, explanations, science, reading, reasoning",
         "knowledge, facts, general",
     ),
-    "law": _skill(
+    "law": _kind(
         "law, legal, compliance",
         "privacy, facts, knowledge, reading, writing, prose, reasoning",
         "law, policy, knowledge",
     ),
-    "writing": _skill(
+    "writing": _kind(
         "writing, prose, text, editing, emails, storytelling, marketing",
         "grammar, docs, translation, languages, summaries, reading, letters, facts, knowledge",
         "prose, writing, texts",
     ),
-    "docs": _skill(
+    "docs": _kind(
         "docs, manuals, tutorials, explanations",
         "writing, prose, text, editing, summaries, reading, code, coding",
         "documentation, prose, writing, texts",
     ),
-    "translation": _skill(
+    "translation": _kind(
         "translation, languages, multilingual, localisation",
         "grammar, writing, prose, text, editing, letters, reading, facts, knowledge",
         "translation, languages, writing",
     ),
-    "summary": _skill(
+    "summary": _kind(
         "summaries, reading, abstracts, extraction",
         "writing, prose, text, editing, docs, facts, knowledge",
         "summaries, long texts, texts",
     ),
-    "planning": _skill(
+    "planning": _kind(
         "planning, scheduling, agendas, strategy, brainstorming",
         "reasoning, estimation, architecture, ordering, general, writing, prose",
         "planning, reasoning",
     ),
-    "general": _skill(
+    "general": _kind(
         "general, everyday, chat",
         "facts, knowledge, trivia, reasoning, writing, prose",
         "general",
     ),
 }
 
-LAST: Final = (
+COMMON_TAGS: Final = (
     "general",
     "everyday",
     "reasoning",
@@ -171,4 +171,76 @@ LAST: Final = (
     "math",
     "code",
 )
-"""Tags that stand in where a table has none of a skill's."""
+"""Tags that stand in where cards have none of a kind's."""
+
+
+def other_tags(workers: Sequence[Worker]) -> tuple[str, ...]:
+    """Return the tags of cards that belong to no kind, in the order of the cards."""
+    tags = dict[str, None]()
+    for worker in workers:
+        tags.update(dict.fromkeys(worker.card.strengths))
+    return tuple(tag for tag in tags if tag.lower() not in _TAGS_OF_KINDS and tag != RATED)
+
+
+def rank_for(kind_or_tag: str, workers: Sequence[Worker]) -> list[Worker]:
+    """Return workers for a kind of work, or for a tag of the cards, the best one first."""
+    if kind_or_tag in KINDS:
+        return rank_by_kind(kind_or_tag, workers)
+    return rank_by_tag(kind_or_tag, workers)
+
+
+def rank_by_kind(kind: str, workers: Sequence[Worker]) -> list[Worker]:
+    """Return workers for a kind of work, the best one first.
+
+    Those with a figure for the kind come first, then those with one for a tag near to it, those
+    whose words tell the kind, and those with a figure for what is common to all kinds. What nothing
+    tells apart keeps its order, which is the user's.
+    """
+    work = KINDS[kind]
+    ranked = dict[str, Worker]()
+    for worker in chain(
+        _by_tags((*work.tags, *work.near_tags), workers),
+        _by_words(work, workers),
+        _by_tags((*COMMON_TAGS, RATED), workers),
+        workers,
+    ):
+        ranked.setdefault(worker.name, worker)
+    return list(ranked.values())
+
+
+def rank_by_tag(tag: str, workers: Sequence[Worker]) -> list[Worker]:
+    """Return the workers that have a figure for a tag, the largest first."""
+    figures = dict[str, float]()
+    for worker in workers:
+        for name, value in worker.card.strengths.items():
+            if name.lower() == tag.lower():
+                figures[worker.name] = value
+    measured = [worker for worker in workers if worker.name in figures]
+    return sorted(measured, key=lambda worker: -figures[worker.name])
+
+
+def _by_tags(tags: Sequence[str], workers: Sequence[Worker]) -> Iterator[Worker]:
+    for tag in tags:
+        yield from rank_by_tag(tag, workers)
+
+
+def _by_words(work: KindOfWork, workers: Sequence[Worker]) -> Iterator[Worker]:
+    for word in work.words:
+        for worker in workers:
+            if word.lower() in _description(worker):
+                yield worker
+
+
+def _description(worker: Worker) -> str:
+    """Return the words by which a worker is described, in lower case."""
+    return f"{worker.model_name} {worker.about} {worker.card.words}".lower()
+
+
+def _all_tags() -> frozenset[str]:
+    tags = set(COMMON_TAGS)
+    for work in KINDS.values():
+        tags.update(work.tags, work.near_tags)
+    return frozenset(tags)
+
+
+_TAGS_OF_KINDS: Final = _all_tags()

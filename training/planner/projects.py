@@ -1,0 +1,139 @@
+"""Projects: questions for a thing and for what is wanted with it, as in projects.txt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from typing import Final
+
+from conductor_cli.core.question import Question
+from training.planner.shapes import HERE, Slots, StepShape, Task, decorated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """Something that is wanted with a thing, or the thing itself.
+
+    `relation` is that of its step to the thing's: `+` reads it, `-` stands beside it, `*` checks
+    all before it. `nouns` and `orders` are ways to say it.
+    """
+
+    relation: str
+    skill: str
+    nouns: tuple[str, ...]
+    orders: tuple[str, ...]
+
+
+@cache
+def read_projects() -> Mapping[str, tuple[Wish, ...]]:
+    """The wishes of each project of projects.txt, the thing itself first."""
+    projects = dict[str, tuple[Wish, ...]]()
+    name = ""
+    for line in (HERE / "projects.txt").read_text().splitlines():
+        if line.startswith("="):
+            name = line.removeprefix("=").strip()
+        elif line and not line.startswith("#"):
+            projects[name] = (*projects.get(name, ()), _read_wish(line))
+    return projects
+
+
+def _read_wish(line: str) -> Wish:
+    skill, nouns, orders = (part.strip() for part in line[1:].split("|"))
+    return Wish(
+        relation=line[0].strip(),
+        skill=skill,
+        nouns=tuple(noun.strip() for noun in nouns.split(" ; ")),
+        orders=tuple(order.strip() for order in orders.split(" ; ")),
+    )
+
+
+_PROJECT_FORMS: Final = (
+    "{order}, with {nouns}.",
+    "{order}. I also need {nouns}.",
+    "{order}: {nouns} included.",
+    "{order}, {orders}.",
+    "{order}. {sentences}.",
+    "{order}, then {orders}.",
+    "I need {noun}, {nouns}.",
+    "Please give me {noun}, plus {nouns}.",
+    "{noun}: {nouns}.",
+    "{noun}, {nouns}",
+    "1. {order}\n{lines}",
+)
+"""How a thing and what is wanted with it stand in a question."""
+
+
+def draw_project(random: Random, *, held: bool) -> Task:
+    """A question for a thing and one to three wishes.
+
+    Each has a step that is worded as in the question, and the last step answers from all results.
+    """
+    projects = read_projects()
+    kept = sorted(projects)[::6]
+    name = random.choice([name for name in projects if (name in kept) == held])
+    thing, *wishes = projects[name]
+    drawn = random.sample(wishes, random.choices((1, 2, 3), weights=(3, 5, 2))[0])
+    checks = [wish for wish in drawn if wish.relation == "*"]
+    chosen = [wish for wish in drawn if wish.relation != "*"] + checks[:1]
+    slots = Slots(random, held)
+    form = random.choice(_PROJECT_FORMS)
+    text, subtasks = _project_text(form, (thing, *chosen), slots)
+    steps = [StepShape(skill=thing.skill, access=(), subtask=subtasks[0])]
+    for wish, subtask in zip(chosen, subtasks[1:], strict=True):
+        steps.append(_step_of(wish, subtask, before=len(steps)))
+    steps.append(StepShape(skill=thing.skill, access=(), subtask="", same_as=1))
+    question = Question(text=decorated(random, text, form=False))
+    return Task(kind=f"project {name}", question=question, skill=thing.skill, steps=tuple(steps))
+
+
+def _step_of(wish: Wish, subtask: str, *, before: int) -> StepShape:
+    if wish.relation == "*":
+        access = tuple(range(1, before + 1))
+        return StepShape(skill=wish.skill, access=access, subtask=subtask, other_than=1)
+    access = ()
+    if wish.relation == "+":
+        access = (1,)
+    return StepShape(skill=wish.skill, access=access, subtask=subtask)
+
+
+def _project_text(form: str, wishes: Sequence[Wish], slots: Slots) -> tuple[str, list[str]]:
+    """The question for a thing with wishes, and their parts of it as subtasks."""
+    random = slots.random
+    nouns = [slots.fill(random.choice(wish.nouns)) for wish in wishes]
+    orders = [slots.fill(random.choice(wish.orders)) for wish in wishes]
+    lines = [f"{number}. {order}" for number, order in enumerate(orders[1:], start=2)]
+    text = form.format(
+        noun=nouns[0],
+        order=orders[0],
+        nouns=_listed(nouns[1:]),
+        orders=_listed(orders[1:]),
+        sentences=". ".join(map(_capital, orders[1:])),
+        lines="\n".join(lines),
+    )
+    subtasks = [
+        _as_subtask(order, noun, as_order=order in text or _capital(order) in text)
+        for order, noun in zip(orders, nouns, strict=True)
+    ]
+    return _capital(text), subtasks
+
+
+def _as_subtask(order: str, noun: str, *, as_order: bool) -> str:
+    words = f"Give {noun}"
+    if as_order:
+        words = _capital(order)
+    elif noun.split(maxsplit=1)[0] in ("what", "how", "who", "whom", "when"):
+        words = f"Say {noun}"
+    return words.rstrip(".?") + "."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """The texts as a list in a sentence."""
+    if len(texts) == 1:
+        return texts[0]
+    return f"{', '.join(texts[:-1])} and {texts[-1]}"
