@@ -158,6 +158,13 @@ def test_a_directory_is_fresh_and_removed_unless_one_is_named(tmp_path: Path) ->
     assert failure("pwd", cwd=str(tmp_path / "none")).reason == "missing"
 
 
+def test_a_failure_names_a_proxy_that_the_program_was_not_given() -> None:
+    environ = {"HTTPS_PROXY": "http://me:s3cr3t@proxy.example:3128"}
+    told = "it was not given HTTPS_PROXY, for the password in it: --set env=HTTPS_PROXY"
+    assert failure("exit 3", environ=environ).hint == told
+    assert failure("exit 3", environ=environ, env=["HTTPS_PROXY"]).hint == ""
+
+
 def test_a_failure_quotes_the_last_lines_of_standard_error() -> None:
     script = (
         r"for i in 1 2 3 4 5 6 7; do echo line$i >&2; done; printf '\033[31m%s\n' "

@@ -389,6 +389,21 @@ def test_a_cancelled_call_leaves_the_server_usable() -> None:
         assert desk.call("add", a=2, b=2).text == "4"
 
 
+def test_a_proxy_that_a_server_was_not_given_is_named_where_it_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:s3cr3t@proxy.example:3128")
+    command = ("sh", "-c", "echo no network >&2; exit 1")
+    told = "no network; it was not given HTTPS_PROXY, for the password in it: --set env=HTTPS_PROXY"
+    for variables, is_told in (({}, True), ({"HTTPS_PROXY": "http://a:b@c"}, False)):
+        with Desk(ToolServer(name="t", command=command, variables=variables)) as desk:
+            desk.tools()
+            notices = " ".join(desk.box.take_notices())
+        assert "no network" in notices
+        assert (told in notices) == is_told
+        assert "s3cr3t" not in notices
+
+
 def test_a_server_has_no_more_of_the_environment_than_it_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

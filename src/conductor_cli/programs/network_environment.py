@@ -32,6 +32,22 @@ def network_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return variables
 
 
+def describe_withheld(environ: Mapping[str, str], given: Mapping[str, str]) -> str:
+    """Return which proxies a program does not know because of their passwords, for its failure.
+
+    The text is empty where there are none; `given` are the variables that the program has.
+    """
+    withheld = []
+    for name in (*PROXIES, *map(str.lower, PROXIES)):
+        if name in environ and name not in given and _holds_login(environ[name]):
+            withheld.append(name)
+    if not withheld:
+        return ""
+    return (
+        f"it was not given {', '.join(withheld)}, for the password in it: --set env={withheld[0]}"
+    )
+
+
 def _holds_login(address: str) -> bool:
     try:
         return "@" in urlsplit(address if "://" in address else f"http://{address}").netloc

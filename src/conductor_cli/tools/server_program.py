@@ -21,7 +21,7 @@ from conductor_cli.core.formatting import format_count
 from conductor_cli.core.json_rpc import find_message_id, without_half_letters
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.guarded_program import GuardedProgram, can_run_programs
-from conductor_cli.programs.network_environment import network_environment
+from conductor_cli.programs.network_environment import describe_withheld, network_environment
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -136,10 +136,16 @@ class ServerProgram:
         return b""
 
     async def _how_it_ended(self, program: GuardedProgram) -> str:
-        """By its last words.
+        """By its last words, and by what it was not given.
 
         Without any, by its exit code or signal, as far as those are known by then.
         """
+        withheld = describe_withheld(os.environ, self._env)
+        if withheld:
+            return f"{await self._last_words(program)}; {withheld}"
+        return await self._last_words(program)
+
+    async def _last_words(self, program: GuardedProgram) -> str:
         ending = await program.ending(GRACE)
         if ending.problem:
             return f"{self._command[0]} cannot be started: {ending.problem}"

@@ -25,7 +25,7 @@ from conductor_cli.models.command.events import READERS, EventReader
 from conductor_cli.models.command.programs import PROGRAMS, PROMPT, command_of
 from conductor_cli.models.stream_decoder import tokens
 from conductor_cli.programs.guarded_program import GuardedProgram, ProgramEnding, can_run_programs
-from conductor_cli.programs.network_environment import CERTIFICATES
+from conductor_cli.programs.network_environment import CERTIFICATES, describe_withheld
 
 # Bytes of one argument on Linux (MAX_ARG_STRLEN, with its final zero byte)
 MAX_ARGUMENT_BYTES: Final = 128 * 1024 - 1
@@ -223,6 +223,7 @@ class ProgramModel:
         self._environ = process.environment_of(
             environ, (*self._program.env, *(self._options.get("env") or ()))
         )
+        self._withheld = describe_withheld(environ, self._environ)
         if self._options.get("sandbox"):
             self._environ.pop("TMPDIR", None)  # there it has a /tmp of its own
             for name in CERTIFICATES:  # files that it would not see there
@@ -331,7 +332,8 @@ class ProgramModel:
             excerpt = f": {excerpt}"
         why = _why_it_failed(ending, reply)
         if why:
-            raise ModelError("refused", f"{self.name} {why}{excerpt}", usage=reply.usage(prompt))
+            problem = f"{self.name} {why}{excerpt}"
+            raise ModelError("refused", problem, hint=self._withheld, usage=reply.usage(prompt))
         if reply.is_blank:
             problem = f"{self.name} wrote no answer{excerpt}"
             raise ModelError("empty_answer", problem, usage=reply.usage(prompt))
