@@ -114,6 +114,14 @@ def test_each_form_of_a_server_is_read_and_what_is_not_taken_is_told(
     assert told in "\n".join(sentences)
 
 
+def test_variables_behind_the_part_of_a_file_that_is_read_are_told(tmp_path: Path) -> None:
+    variables = tmp_path / "long.env"
+    variables.write_text("A=1\n" + "#" * 70_000 + "\nB=2\n")
+    entry = entry_of(file_of(envFile=str(variables)))
+    assert f"its variables in {variables} behind the first 64 KiB" in entry.untaken
+    assert entry.table["env"] == ["A"]
+
+
 @pytest.mark.parametrize("text", [file_of(disabled=True), file_of(enabled=False)])
 def test_a_server_that_is_disabled_is_not_read(text: str) -> None:
     assert entry_of(text).is_disabled

@@ -46,6 +46,9 @@ def site() -> Iterator[Loopback]:
             case "/japanese":
                 await wire.head(kind="text/html; charset=shift_jis")
                 await wire.send("<p>日本".encode("shift-jis"))
+            case "/latin":
+                await wire.head(kind="text/plain")
+                await wire.send("schön".encode("latin-1"))
             case "/endless":
                 await wire.head(kind="text/html")
                 await wire.send("<p>" + "word " * 900_000)
@@ -119,6 +122,8 @@ def test_a_page_is_read_as_text_and_a_long_one_in_parts(site: Loopback) -> None:
 
 def test_a_page_is_read_in_its_encoding_and_its_missing_end_is_told(site: Loopback) -> None:
     assert "日本" in call(site, "web_fetch", url=f"{site.url}/japanese").text
+    unnamed = call(site, "web_fetch", url=f"{site.url}/latin").text
+    assert unnamed.endswith("[… letters that are no UTF-8 were replaced: it names no encoding …]")
     last_part = call(site, "web_fetch", url=f"{site.url}/endless", start=3_999_990).text
     assert last_part.endswith("[… the rest of the page could not be read …]")
 

@@ -903,6 +903,18 @@ def test_a_change_on_stdin_that_no_worker_reads_whole_is_refused(stage: Stage) -
     assert "line 6000 of the change" in str(stage.asked("alpha")[0].json)
 
 
+def test_results_of_a_notebook_that_have_no_text_are_told(stage: Stage) -> None:
+    table = {"output_type": "display_data", "data": {"text/html": "<table></table>"}}
+    widget = {"output_type": "display_data", "data": {"application/vnd.plotly.v1+json": {}}}
+    value = {"output_type": "execute_result", "data": {"text/html": "<b>1</b>", "text/plain": "1"}}
+    cell = {"cell_type": "code", "source": ["show()"], "outputs": [table, widget, value]}
+    notebook = stage.home / "tables.ipynb"
+    notebook.write_text(json.dumps({"cells": [cell]}))
+    done = stage.ok("-q", "ask", "-f", notebook, "What is shown?")
+    told = "tables.ipynb: 2 results as HTML or another format of the notebook left out"
+    assert told in " ".join(done.err.split())
+
+
 def test_pictures_of_a_notebook_are_left_out_with_their_number(stage: Stage) -> None:
     picture = {"output_type": "display_data", "data": {"image/png": "iVBORw0=", "text/plain": "x"}}
     printed = {"output_type": "stream", "text": ["done"]}

@@ -346,11 +346,11 @@ class Attacher:
             return self._take_document(content, name, limits)
         text = decode_text(content, name, path)
         if name.endswith(".ipynb"):
-            pictures = _count_pictures(text)
-            if pictures:
+            left_out = _unread_results(text)
+            if left_out:
                 self._say(
-                    f"{name}: {format_count(pictures, 'picture')} of the notebook left out; to "
-                    f"write them as files that can be attached: jupyter nbconvert --to markdown",
+                    f"{name}: {left_out} of the notebook left out; to write them as files that can "
+                    "be attached: jupyter nbconvert --to markdown",
                     is_whole=False,
                 )
             text = _notebook_text(text)
@@ -567,17 +567,30 @@ def _notebook_text(text: str) -> str:
         return text
 
 
-def _count_pictures(text: str) -> int:
-    """Return how many results of a Jupyter notebook have a picture, which its text has not."""
+def _unread_results(text: str) -> str:
+    """Return how many results of a Jupyter notebook its text has not, empty where it has all.
+
+    They are pictures, and what has no text at all, such as a table that is HTML only.
+    """
     pictures = 0
+    others = 0
     try:
         for cell in json.loads(text)["cells"]:
             for output in cell.get("outputs", ()):
                 kinds = output.get("data", {})
-                pictures += any(kind.startswith("image/") for kind in kinds)
+                if any(kind.startswith("image/") for kind in kinds):
+                    pictures += 1
+                elif kinds and not _output_text(output):
+                    others += 1
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-        return 0
-    return pictures
+        return ""
+    parts = []
+    if pictures:
+        parts.append(format_count(pictures, "picture"))
+    if others:
+        noun = "result" if others == 1 else "results"
+        parts.append(f"{others:,} {noun} as HTML or another format")
+    return " and ".join(parts)
 
 
 def _output_text(output: dict[str, Any]) -> str:

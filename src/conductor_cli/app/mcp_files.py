@@ -260,6 +260,9 @@ def _names_in_file(file: object, folder: Path, read: McpEntry) -> Sequence[str]:
     try:
         with path.open("rb") as stream:
             text = stream.read(MAX_ENV_FILE_BYTES).decode("utf-8", "replace")
+            if stream.read(1):
+                limit = f"{MAX_ENV_FILE_BYTES >> 10} KiB"
+                read.untaken.append(f"its variables in {path} behind the first {limit}")
     except OSError as error:
         read.untaken.append(f"its variables in {path}: {error.strerror}")
         return ()

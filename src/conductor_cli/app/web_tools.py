@@ -292,7 +292,11 @@ async def _text_of(page: Page) -> str:
     if not page.is_html:
         if b"\0" in content:
             raise ModelError("refused", "what is there is no text")
-        return content.decode("utf-8-sig", "replace")
+        try:
+            return content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = content.decode("utf-8-sig", "replace")
+            return f"{text}\n[… letters that are no UTF-8 were replaced: it names no encoding …]"
     script = Path(__file__).with_name("document_process.py")
     try:
         lines = await run_child_beside(script, content, PAGE_LIMITS)
