@@ -17,6 +17,7 @@ import pytest
 from acp.exceptions import RequestError
 from acp.helpers import (
     audio_block,
+    embedded_blob_resource,
     embedded_text_resource,
     image_block,
     resource_block,
@@ -326,11 +327,14 @@ def test_files_that_a_command_cannot_read_are_refused(stage: Stage, tmp_path: Pa
 
 def test_an_empty_buffer_is_told(stage: Stage, tmp_path: Path) -> None:
     buffer = embedded_text_resource((tmp_path / "b.py").as_uri(), "\n")
+    blob = embedded_blob_resource((tmp_path / "c.txt").as_uri(), "")
 
     async def talking(editor: Editor) -> None:
-        await editor.ask("Explain", resource_block(buffer))
+        await editor.ask("Explain", resource_block(buffer), resource_block(blob))
 
-    assert "b.py is empty" in talk(Editor(), talking).text("agent_thought_chunk")
+    thoughts = talk(Editor(), talking).text("agent_thought_chunk")
+    assert "b.py is empty" in thoughts
+    assert "c.txt is empty" in thoughts
 
 
 def test_slash_commands_answer_without_a_worker(stage: Stage) -> None:

@@ -91,7 +91,10 @@ def _read_block(block: Block, directory: Path, attacher: Attacher) -> list[File]
             return [_embedded_text(resource, directory, attacher)]
         case EmbeddedResourceContentBlock(resource=BlobResourceContents() as resource):
             name = _address_name(resource.uri, directory)
-            return [attacher.take(_decode(resource.blob, name), name)]
+            content = _decode(resource.blob, name)
+            if not content.strip():
+                attacher.tell(f"{name} is empty")
+            return [attacher.take(content, name)]
         case ResourceContentBlock():
             return _linked_files(block, attacher)
         case _:
