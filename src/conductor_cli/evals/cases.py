@@ -75,7 +75,7 @@ class Case:
 
 
 def read_cases(path: Path) -> tuple[Case, ...]:
-    """The cases of a JSON Lines file.
+    """Return the cases of a JSON Lines file.
 
     Raises `UsageError` with the file, the line and what was expected.
     """
@@ -94,7 +94,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
 
 def write_cases(cases: Iterable[Case]) -> str:
-    """The text of a JSON Lines file that `read_cases` reads. Defaults are left out."""
+    """Return the text of a JSON Lines file that `read_cases` reads. Defaults are left out."""
     lines = []
     for case in cases:
         fields = {}
@@ -204,7 +204,7 @@ def is_correct(text: str, case: Case) -> bool:
 
 
 def extract_answer(text: str, case: Case) -> str:
-    """The answer that the case's scorer finds in `text`, in a normal form.
+    """Return the answer that the case's scorer finds in `text`, in a normal form.
 
     Empty if it finds none.
     """
@@ -212,7 +212,7 @@ def extract_answer(text: str, case: Case) -> str:
 
 
 def read_case_file(path: Path) -> str:
-    """The text of a file of cases, which gzip may have packed. Raises `UsageError`."""
+    """Return the text of a file of cases, which gzip may have packed. Raises `UsageError`."""
     try:
         with open_finite(path) as file:
             content = file.read(MAX_FILE_SIZE + 1)
@@ -259,7 +259,7 @@ def _unpacked(content: bytes, path: Path) -> bytes:
 
 
 def parse_case(text: str, where: str) -> Case:
-    """The case of one line. Raises `UsageError` that says where."""
+    """Return the case of one line. Raises `UsageError` that says where."""
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:

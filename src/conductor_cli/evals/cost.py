@@ -43,7 +43,7 @@ class CostEstimate:
     unknown: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Two lines for the user. Retries and repaired plans come on top, hence "about".
+        """Return two lines for the user. Retries and repaired plans come on top, hence "about".
 
         What is usual follows from earlier replies, so it may be less than the least of a guess.
         """
@@ -97,7 +97,7 @@ def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
     repeat: int = 1,
     judge: Judge | None = None,
 ) -> CostEstimate:
-    """The sum over all systems, of which each runs every case `repeat` times.
+    """Return the sum over all systems, of which each runs every case `repeat` times.
 
     `done` are the runs that have ended.
 
@@ -169,7 +169,7 @@ def _scale(estimate: PlanEstimate, factor: float) -> PlanEstimate:
 
 def estimate_most(question: Question, orchestra: Orchestra) -> Decimal:
     """Return the US dollars that a question costs at most, but for retries and repaired plans."""
-    system = System(name="", configure=lambda it: it)
+    system = System(name="", configure=lambda setup: setup)
     case = Case(id="1", question=question.text, answer="")
     return _estimate_case(system, case, RunSetup.of(orchestra)).high.cost[1]
 
@@ -226,17 +226,19 @@ def chain_estimates(
 
     # Workers without a price, or free ones, are told apart by their tokens.
     low = min(
-        (chain(worker, least) for worker in workers), key=lambda it: (it.cost[0], it.tokens[0])
+        (chain(worker, least) for worker in workers),
+        key=lambda estimate: (estimate.cost[0], estimate.tokens[0]),
     )
     high = max(
-        (chain(worker, most) for worker in workers), key=lambda it: (it.cost[1], it.tokens[1])
+        (chain(worker, most) for worker in workers),
+        key=lambda estimate: (estimate.cost[1], estimate.tokens[1]),
     )
     of_all = sum((chain(worker, usual) for worker in workers), PlanEstimate())
     return CaseEstimate(low=low, usual=_scale(of_all, 1 / len(workers)), high=high)
 
 
 def _prices(orchestra: Orchestra, *, planned: bool, judge: Judge | None) -> dict[str, Price | None]:
-    """The price of each model that may be called, planner and judge where they are.
+    """Return the price of each model that may be called, planner and judge where they are.
 
     None where it is not known.
     """
@@ -258,7 +260,7 @@ def has_no_cost(orchestra: Orchestra, *, planned: bool, judge: Judge | None = No
 def unpriced_models(
     orchestra: Orchestra, *, planned: bool, judge: Judge | None = None
 ) -> tuple[str, ...]:
-    """The names of the models without a known price."""
+    """Return the names of the models without a known price."""
     unpriced = []
     for name, price in _prices(orchestra, planned=planned, judge=judge).items():
         if price is None:

@@ -42,7 +42,7 @@ def require_math_verify() -> None:
 
 @lru_cache(maxsize=8192)
 def extract_expression(text: str) -> str:
-    """The expression that `text` gives as its answer, as the library writes it.
+    """Return the expression that `text` gives as its answer, as the library writes it.
 
     Empty if there is none.
     """
@@ -88,7 +88,7 @@ _MAX_SENTENCE: Final = 2_000
 
 
 def given_answer(text: str) -> str:
-    r"""The part of a text that gives its answer, in a form in which the library finds it.
+    r"""Return the part of a text that gives its answer, in a form in which the library finds it.
 
     Empty where it denies or doubts all that it names.
 
@@ -259,7 +259,7 @@ _MAX_WORDS_BETWEEN: Final = 14  # Of two boxes that leave open which of them is 
 
 
 def last_box(text: str) -> str:
-    r"""The last closed box in `text` that it does not deny.
+    r"""Return the last closed box in `text` that it does not deny.
 
     An empty one if it denies all or leaves open which it means (`\boxed{1} or \boxed{2}`), and
     the whole text if it has none.
@@ -313,7 +313,7 @@ class MathProcess:
         self._pipe: Connection | None = None
 
     def ask(self, *question: str) -> Any:  # noqa: ANN401 - a text or a truth value, by the question
-        """The reply; None if it takes too long or kills the process."""
+        """Return the reply; None if it takes too long or kills the process."""
         with self._lock:
             pipe = self._pipe or self._start()
             with suppress(OSError, EOFError):

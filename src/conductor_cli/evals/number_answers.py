@@ -35,8 +35,8 @@ MAX_POWER: Final = 300  # The largest power of ten that is worked out
 _THIN_SPACE: Final = re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))")
 
 _REWRITES: Final = tuple(
-    (re.compile(pattern), new)
-    for pattern, new in (
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
         (
             r"\\(?:text|textbf|textrm|mathrm|mathbf|mathit|boldsymbol|mbox)\s*\{([^{}]{0,80})\}",
             r"\1",
@@ -75,8 +75,8 @@ def plain_text(text: str) -> str:
     """
     text = _THIN_SPACE.sub(",", words.unify_digits(text))
     text = words.unify_characters(text)
-    for pattern, new in _REWRITES:
-        text = pattern.sub(new, text)
+    for pattern, replacement in _REWRITES:
+        text = pattern.sub(replacement, text)
     return text
 
 
@@ -411,8 +411,8 @@ def _number_after(plain: str, start: int) -> FoundNumber | None:
     has_result = _RESULT.search(sentence, first.end - begin) is not None
     if not is_direct or not (has_result or _stands_for_itself(plain, first)):
         # Words stand before it: what they lead to is at the end, without what is in brackets.
-        own = [number for number in numbers if not _in_brackets(plain, begin, number.start)]
-        return (own or numbers)[-1]
+        outside = [number for number in numbers if not _in_brackets(plain, begin, number.start)]
+        return (outside or numbers)[-1]
     aside = _ASIDE.search(plain, first.end, begin + len(sentence))
     stop = aside.start() if aside is not None else begin + len(sentence)
     result = first

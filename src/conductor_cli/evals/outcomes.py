@@ -268,7 +268,7 @@ def planning_usage(trace: Trace) -> Usage:
 
 
 def critical_path_seconds(trace: Trace, *, independent: bool = False) -> float:
-    """The seconds of the run's longest chain of calls, each as long as when it was made.
+    """Return the seconds of the run's longest chain of calls, each as long as when it was made.
 
     Planning comes first, although steps may in fact start before it has ended. With `independent`
     no step waits for another.
@@ -372,18 +372,18 @@ class Evaluation:
         return read_cases(self.directory / CASES)
 
     def outcomes(self) -> tuple[CaseOutcome, ...]:
-        """The newest outcome of each run, in the order in which they were first written."""
+        """Return the newest outcome of each run, in the order in which they were first written."""
         return tuple({outcome.key: outcome for outcome in self._written_outcomes()}.values())
 
     def judged(self) -> set[RunKey]:
-        """The runs that did not fail.
+        """Return the runs that did not fail.
 
         `conductor tune` adds some of systems that the evaluation does not have.
         """
         return {outcome.key for outcome in self.outcomes() if outcome.verdict != "failed"}
 
     def spent(self) -> Decimal:
-        """The US dollars that all runs have cost.
+        """Return the US dollars that all runs have cost.
 
         Runs that failed, were repeated or were cut off by a kill are included.
         """

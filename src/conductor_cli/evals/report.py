@@ -89,7 +89,7 @@ NEAR_BEST_REASON: Final = "the single worker that did best on all of them is nea
 def reach_verdict(
     summary: Summary, *, runs: int = 0, spent: Decimal | None = None
 ) -> EvaluationVerdict:
-    """The system that did best, against the best single worker.
+    """Return the system that did best, against the best single worker.
 
     Or how far the next one is below that worker.
 
@@ -191,7 +191,7 @@ def _without_single_worker(judged: Sequence[SystemResult]) -> str:
 
 
 def _refused(comparison: Comparison, system: SystemResult, best: SystemResult) -> str:
-    """The sentence where what failed decides the verdict."""
+    """Return the sentence where what failed decides the verdict."""
     failures = []
     for result in (system, best):
         if result.failed:
@@ -233,7 +233,7 @@ def _count_single_workers(summary: Summary) -> int:
 
 
 def _compared(summary: Summary) -> list[tuple[Comparison, SystemResult]]:
-    """The systems that are compared with the best single worker.
+    """Return the systems that are compared with the best single worker.
 
     None where there is no such worker.
     """
@@ -272,7 +272,7 @@ def _finding(
     proved: ProvedDifference,
     summary: Summary,
 ) -> str:
-    """The sentence of the verdict.
+    """Return the sentence of the verdict.
 
     Who did best, by how much, how sure that is, who is tied with it, and what a question costs.
     """
@@ -293,7 +293,7 @@ def _finding(
 
 
 def _rival(system: SystemResult, best: SystemResult, summary: Summary) -> tuple[str, ShareEstimate]:
-    """What the system is compared with, in words, and its share of right answers."""
+    """Return what the system is compared with, in words, and its share of right answers."""
     chosen = summary.baseline
     if chosen is None or not is_compared_by_halves(system, best, summary):
         which = "by its card" if best.name == BEST_WORKER else "on these cases"
@@ -317,7 +317,7 @@ def is_compared_by_halves(system: SystemResult, best: SystemResult, summary: Sum
 def _figures(
     comparison: Comparison, system: SystemResult, best: SystemResult, proved: ProvedDifference
 ) -> list[str]:
-    """How sure the difference is, and what a question costs and how long it takes."""
+    """Return how sure the difference is, and what a question costs and how long it takes."""
     low, high = comparison.interval
     # Whoever tries five ways finds a good one by chance more easily.
     several = proved.comparisons > 1
@@ -393,7 +393,7 @@ def _format_mean(value: float | None) -> str:
 
 
 def system_table(summary: Summary) -> ReportTable:
-    """A row for each system. Columns that say nothing about any of them are left out."""
+    """Return a row for each system. Columns that say nothing about any of them are left out."""
     systems = summary.systems
     failed = any(system.failed for system in systems)
     planned = any(system.valid_plans for system in systems)
@@ -447,7 +447,7 @@ def system_table(summary: Summary) -> ReportTable:
 
 
 def tag_table(summary: Summary) -> ReportTable | None:
-    """The accuracy of each system by tag; None if no case has a tag."""
+    """Return the accuracy of each system by tag; None if no case has a tag."""
     tags = sorted(set().union(*(system.tags for system in summary.systems)))
     if not tags:
         return None
@@ -563,7 +563,7 @@ def _notes_on_sources(spec: EvaluationSpec) -> list[str]:
 
 
 def _baseline_in_words(summary: Summary, share: str) -> str:
-    """What systems are compared with: the best worker by card, or by the other cases."""
+    """Return what systems are compared with: the best worker by card, or by the other cases."""
     best = summary.best_worker
     if best == BEST_WORKER:
         return f"points above {best} ({share}), the best worker by its card"

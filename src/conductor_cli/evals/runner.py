@@ -257,7 +257,7 @@ def case_runner(  # noqa: PLR0913 - all of it decides how a run is made
 
 
 def _with_response_cache(team: Team, replies: ResponseCache, planner_id: str) -> Team:
-    """The same team with a response cache around every model.
+    """Return the same team with a response cache around every model.
 
     Workers that share a model still share it.
 

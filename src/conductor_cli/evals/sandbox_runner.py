@@ -69,7 +69,7 @@ EXPECTED_NAMES = (
 
 
 def prelude() -> str:
-    """The names that LiveCodeBench gives to each program (`testing_util.py`)."""
+    """Return the names that LiveCodeBench gives to each program (`testing_util.py`)."""
     lines = [f"from {name} import *" for name in (*EXPECTED_NAMES, "builtins", "typing")]
     lines += [f"import {name}" for name in EXPECTED_NAMES]
     lines += ["sys.setrecursionlimit(50000)"]
@@ -339,7 +339,7 @@ def run_program(source: str, module: types.ModuleType) -> int:
 
 
 def describe(error: BaseException) -> str:
-    """An error in one line. Its own text may fail, too."""
+    """Return an error in one line. Its own text may fail, too."""
     name = type(error).__name__
     try:
         return f"{name}: {error}"[:COMPLAINT] + "\n"

@@ -102,17 +102,17 @@ def is_rlpr(text: str, answer: str, _: Sequence[str] = ()) -> bool:
     if given.lower() == expected.lower():
         return True
     if ("%" in given) != ("%" in expected):
-        one, other = (_float(value.replace("%", "")) for value in (given, expected))
-        if one is not None and other is not None:
-            return abs(_of_percent(one, given) - _of_percent(other, expected)) < 1e-6
+        ours, theirs = (_float(value.replace("%", "")) for value in (given, expected))
+        if ours is not None and theirs is not None:
+            return abs(_of_percent(ours, given) - _of_percent(theirs, expected)) < 1e-6
     for read in (lambda text: _float(re.sub(r"[,$%]", "", text)), _leading, _money):
-        one = read(given)
-        other = read(expected)
-        if one is not None and other is not None:
+        ours = read(given)
+        theirs = read(expected)
+        if ours is not None and theirs is not None:
             tolerance = 1e-6
-            if abs(other) > 1:
-                tolerance = abs(other) * 1e-3
-            return abs(one - other) < tolerance
+            if abs(theirs) > 1:
+                tolerance = abs(theirs) * 1e-3
+            return abs(ours - theirs) < tolerance
     return False
 
 
@@ -138,7 +138,7 @@ def _leading(text: str) -> float | None:
 
 
 def _money(text: str) -> float | None:
-    """An amount in dollars, written with a word for its size."""
+    """Return an amount in dollars, written with a word for its size."""
     text = text.lower().strip()
     for word, factor in _WORDS:
         if word in text:
@@ -435,7 +435,7 @@ class _Mention:
 
 
 def _extract_choice(text: str, choices: Sequence[str]) -> str:
-    """The letter, by the clearest way of naming one that the text uses.
+    """Return the letter, by the clearest way of naming one that the text uses.
 
     The last one if it is repeated.
 
@@ -569,7 +569,7 @@ def _written_choices(text: str, choices: Sequence[str]) -> list[str]:
 
 
 def _offered(letters: Iterable[str], choices: Sequence[str]) -> list[str]:
-    """The letters that belong to a choice, as capitals.
+    """Return the letters that belong to a choice, as capitals.
 
     Others may be words: "Answer: I believe it is (B)".
     """

@@ -142,7 +142,7 @@ class Suite:
 
 
 def field(row: Row, *names: str) -> str:
-    """The first of these fields that exists. Raises `KeyError`."""
+    """Return the first of these fields that exists. Raises `KeyError`."""
     for name in names:
         if row.get(name) is not None:
             return str(row[name]).strip()
@@ -150,7 +150,7 @@ def field(row: Row, *names: str) -> str:
 
 
 def tags(*texts: object) -> tuple[str, ...]:
-    """The texts as tags: "Counting & Probability" becomes counting-probability."""
+    """Return the texts as tags: "Counting & Probability" becomes counting-probability."""
     names = []
     for text in texts:
         words = re.findall(r"[a-z0-9]+", str(text or "").lower())
@@ -267,7 +267,7 @@ def _reasoning(example: Row) -> str:
 
 
 def _options(row: Row) -> tuple[str, ...]:
-    """The options without those that only fill the list up. Raises `ValueError`."""
+    """Return the options without those that only fill the list up. Raises `ValueError`."""
     options = row.get("options")
     if not isinstance(options, list) or not 1 < len(options) <= MMLU_PRO_OPTIONS:
         raise ValueError(f"the options are not a list of 2 to {MMLU_PRO_OPTIONS}")
@@ -294,7 +294,7 @@ def gpqa(row: Row, number: int, seed: int) -> Case:
 
 
 def rlpr(row: Row, number: int, _: int) -> Case | None:
-    """A row of openbmb/RLPR-Train-Dataset or -Evaluation.
+    """Return the case in a row of openbmb/RLPR-Train-Dataset or -Evaluation.
 
     Prompt (messages), ability, reward_model, extra_info.
     """
@@ -339,9 +339,9 @@ def humaneval(row: Row, number: int, _: int) -> Case:
 
 
 def mbpp(row: Row, number: int, _: int) -> Case:
-    """A row of MBPP: text (sanitized.
+    """Return the case in a row of MBPP, also of its sanitized form.
 
-    Prompt), code, task_id, test_list, test_setup_code (sanitized: test_imports).
+    Text (sanitized: prompt), code, task_id, test_list, test_setup_code (sanitized: test_imports).
     """
     tests = _listed(row.get("test_list"))
     if not tests:
@@ -367,7 +367,7 @@ def mbpp(row: Row, number: int, _: int) -> Case:
 
 
 def livecodebench(row: Row, number: int, _: int) -> Case:
-    """A row of code_generation_lite.
+    """Return the case in a row of code_generation_lite.
 
     Question_content, starter_code, public and private tests, metadata.
     """
@@ -399,7 +399,7 @@ def livecodebench(row: Row, number: int, _: int) -> Case:
 
 
 def _test_list(row: Row, name: str) -> list[tuple[str, str]]:
-    """The tests of LiveCodeBench in a field, packed, as JSON, or as a list."""
+    """Return the tests of LiveCodeBench in a field, packed, as JSON, or as a list."""
     value = row.get(name)
     if value is None:
         raise KeyError(name)
@@ -409,7 +409,7 @@ def _test_list(row: Row, name: str) -> list[tuple[str, str]]:
 
 
 def bigcodebench(row: Row, number: int, _: int) -> Case:
-    """A row of BigCodeBench, in words.
+    """Return the case in a row of BigCodeBench, in words.
 
     Task_id, instruct_prompt, code_prompt, canonical_solution, test, libs.
     """
@@ -443,7 +443,7 @@ def bigcodebench(row: Row, number: int, _: int) -> Case:
 
 
 def _text(row: Row, name: str) -> str:
-    """A field as it is: white space counts in code."""
+    """Return a field as it is: white space counts in code."""
     field(row, name)
     return str(row[name])
 
@@ -509,7 +509,7 @@ def _one_text(row: Row, column: str, what: str) -> str:
 
 
 def _letter_of(value: object, answer: str, choices: Sequence[str]) -> str:
-    """The letter of the right choice.
+    """Return the letter of the right choice.
 
     A whole number is its place, from 0. A text is a choice, else a letter, else such a place.
     """
@@ -525,7 +525,7 @@ def _letter_of(value: object, answer: str, choices: Sequence[str]) -> str:
 
 
 def _listed(value: object) -> list[str]:
-    """The texts of a list, which a column of a CSV file holds as JSON.
+    """Return the texts of a list, which a column of a CSV file holds as JSON.
 
     A text alone is one of them.
     """
@@ -716,7 +716,7 @@ FIELDS: Final = ("id", "question", "answer", "choices", "scorer", "tags")
 
 
 def suite_by_columns(name: str, text: str) -> Suite:
-    """The suite whose file has these columns: `question=problem,answer=target`.
+    """Return the suite whose file has these columns: `question=problem,answer=target`.
 
     Raises `UsageError`.
     """
@@ -743,7 +743,7 @@ def suite_by_columns(name: str, text: str) -> Suite:
 def read_suite(
     suite: Suite, path: Path, *, count: int | None = None, seed: int = 0
 ) -> tuple[Case, ...]:
-    """The cases of a suite from its file, in the order of the file.
+    """Return the cases of a suite from its file, in the order of the file.
 
     All of them, or `count` that the seed chooses. `seed` also shuffles choices. Only what is chosen
     is read. Raises `UsageError` for a file that cannot be read, a row that is not of this suite, or
@@ -808,7 +808,7 @@ def _open_file_of(suite: Suite, path: Path) -> tuple[int, Callable[[int], Any]]:
 
 
 def _examples_beside(suite: Suite, path: Path) -> list[Row]:
-    """The solved questions of a suite, from the file beside that of its questions.
+    """Return the solved questions of a suite, from the file beside that of its questions.
 
     Raises `UsageError`.
 
@@ -878,7 +878,7 @@ def _open_rows(path: Path) -> tuple[int, Callable[[int], Any]]:
 
 
 def _read_csv(text: str, path: Path) -> list[Row]:
-    """The rows of a CSV file. Raises `UsageError` for one that is broken, and `csv.Error`.
+    """Return the rows of a CSV file. Raises `UsageError` for one that is broken, and `csv.Error`.
 
     A cell that is too much would else be dropped: `How many?,1,234` has an answer of 1.
     """

@@ -88,7 +88,7 @@ def wilson_interval(right: int, n: int, size: float | None = None) -> Interval:
 def newcombe_interval(
     both: int, only_first: int, only_second: int, neither: int, size: float | None = None
 ) -> Interval:
-    """The limits of the difference of two shares on the same answers.
+    """Return the limits of the difference of two shares on the same answers.
 
     There is at least one answer; effectively, there are `size` of them.
     """
@@ -117,7 +117,7 @@ def newcombe_interval(
 
 
 def mcnemar_p(only_first: int, only_second: int) -> float:
-    """The two-sided exact p-value.
+    """Return the two-sided exact p-value.
 
     How likely chance splits the cases that only one got right as unevenly.
     """
@@ -129,7 +129,7 @@ def mcnemar_p(only_first: int, only_second: int) -> float:
 
 
 def paired_p(differences: Sequence[int]) -> float:
-    """The two-sided exact p-value of paired differences, one for each case.
+    """Return the two-sided exact p-value of paired differences, one for each case.
 
     How likely random signs give as far a sum.
 
@@ -151,7 +151,7 @@ def paired_p(differences: Sequence[int]) -> float:
 
 
 def holm_corrected(p_values: Sequence[float]) -> list[float]:
-    """The p-values of several tests, corrected by the method of Holm.
+    """Return the p-values of several tests, corrected by the method of Holm.
 
     One of them is then falsely below a limit no more often than the limit says. The lowest is
     multiplied by the number of tests, the next by one less, and so on; none gets lower than one
@@ -252,7 +252,7 @@ def prove_differences(
 
 
 def round_up(number: int) -> int:
-    """A number to two digits, never less than it: 147 as 150."""
+    """Return a number to two digits, never less than it: 147 as 150."""
     unit: int = 10 ** max(0, len(str(number)) - 2)
     return -(-number // unit) * unit
 
@@ -278,7 +278,7 @@ class ShareEstimate:
 
     @classmethod
     def of(cls, marks: Iterable[tuple[str, bool]]) -> ShareEstimate:
-        """The share of the answers that are right.
+        """Return the share of the answers that are right.
 
         A mark is the id of a case, and whether an answer to it is.
         """
@@ -516,7 +516,7 @@ def _versus_best(
     right: Mapping[str, _ByCase],
     counted: Mapping[str, _ByCase],
 ) -> Comparison | None:
-    """The comparison of a system with the best single worker; None for that worker itself.
+    """Return the comparison of a system with the best single worker; None for that worker itself.
 
     A way of using the workers is compared with the worker that the other cases chose, another
     single worker with the one that did best: `holm_corrected` then takes all pairs of them.
@@ -595,7 +595,7 @@ def _is_single(name: str) -> bool:
 
 
 def _candidates(right: Mapping[str, _ByCase], cases: int) -> list[str]:
-    """The single workers that were judged on enough cases.
+    """Return the single workers that were judged on enough cases.
 
     If no worker ran alone, the best worker by card stands in for them.
     """
@@ -604,7 +604,7 @@ def _candidates(right: Mapping[str, _ByCase], cases: int) -> list[str]:
 
 
 def _best_single_worker(right: Mapping[str, _ByCase], cases: Sequence[str]) -> str:
-    """The single worker with the most right answers; empty if there is none."""
+    """Return the single worker with the most right answers; empty if there is none."""
     return _best_of(_candidates(right, len(cases)), right, cases)
 
 
@@ -638,7 +638,7 @@ def _answers_of_chosen(right: Mapping[str, _ByCase], chosen: Mapping[str, str]) 
 
 
 def _best_of(singles: Sequence[str], right: Mapping[str, _ByCase], cases: Collection[str]) -> str:
-    """The worker with the most right answers on those of the cases judged for all of them.
+    """Return the worker with the most right answers on those of the cases judged for all of them.
 
     Ties go to the worker with the most right answers on all of the cases, then to the first.
     """

@@ -141,7 +141,7 @@ def _render_prompt(question: Question, step: Step, seen: Sequence[SeenStep]) -> 
 
 
 def majority_answer(trace: Trace, case: Case) -> str:
-    """The answer that most samples gave, as the case's scorer reads them.
+    """Return the answer that most samples gave, as the case's scorer reads them.
 
     The first one in a tie.
     """
@@ -233,7 +233,7 @@ GENERAL: Final[Keywords] = {
 
 
 def best_worker_on(workers: Sequence[Worker], tag: str) -> Worker:
-    """The strongest worker on `tag`.
+    """Return the strongest worker on `tag`.
 
     The best overall by its card if the tag is empty or on no card.
     """
@@ -244,7 +244,7 @@ def best_worker_on(workers: Sequence[Worker], tag: str) -> Worker:
 
 
 def find_tag(text: str, keywords: Keywords) -> str:
-    """The tag whose words occur most often in `text`, the first one in a tie.
+    """Return the tag whose words occur most often in `text`, the first one in a tie.
 
     Empty if no word occurs.
     """
@@ -311,7 +311,7 @@ def select_systems(
     keywords: Keywords | None = None,
     more: Sequence[System] = (),
 ) -> tuple[System, ...]:
-    """The systems of a list with commas, in order and each once.
+    """Return the systems of a list with commas, in order and each once.
 
     Raises `UsageError` for an unknown name.
 
@@ -339,7 +339,7 @@ def select_systems(
 
 
 def _is_named(system: str, name: str) -> bool:
-    """Whether a name in a list means this system: its own, that of its group, or `all`."""
+    """Return whether a name in a list means this system: its own, that of its group, or `all`."""
     return name in ("all", system, system.partition(":")[0])
 
 
@@ -352,7 +352,7 @@ def needs_planner(names: str) -> bool:
 
 
 def unmeasured_workers(team: Team) -> list[str]:
-    """The workers that can be called and whose card was not measured.
+    """Return the workers that can be called and whose card was not measured.
 
     Which one is best is only assumed.
     """
@@ -393,7 +393,7 @@ def _fixed(plan: Plan) -> Callable[[Case], Plan]:
 
 
 def _single_workers(team: Team, name: str, looks: int = 0) -> Iterator[System]:
-    """A system for every single worker, which may be absent.
+    """Yield a system for every single worker, which may be absent.
 
     It answers, and looks at its last answer each time.
 
@@ -418,7 +418,7 @@ def _single_workers(team: Team, name: str, looks: int = 0) -> Iterator[System]:
 
 
 def _keyword_system(workers: tuple[Worker, ...], keywords: Keywords) -> System:
-    """The worker that is best at what the words of the question indicate."""
+    """Return the worker that is best at what the words of the question indicate."""
 
     def plan(case: Case) -> Plan:
         return direct_plan(best_worker_on(workers, find_tag(case.question, keywords)))
@@ -456,7 +456,7 @@ def _mixing_system(workers: tuple[Worker, ...], best: Worker) -> System:
 
 
 def _routing_system(workers: tuple[Worker, ...], cases: Sequence[Case]) -> System:
-    """The case's known decomposition, each step by the worker that is best by its card."""
+    """Return the case's known decomposition, each step by the worker that is best by its card."""
 
     def plan(case: Case) -> Plan:
         steps = []

@@ -47,7 +47,7 @@ from conductor_cli.core.plan import GIVEN, Step, unread_steps
 from conductor_cli.core.plan_formats import PlanFormatContext
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import Profile, Sampling, SeenStep, WorkerProfile
-from conductor_cli.core.question import NESTED, Question
+from conductor_cli.core.question import NESTED, Given, Question
 from conductor_cli.core.usage import FREE
 from conductor_cli.models.base import Features, Model
 from conductor_cli.rehearsal.words import (
@@ -135,7 +135,7 @@ _GENERAL: Final = frozenset(
 """Words of subtasks that name no operation, like "Answer the question."."""
 
 
-def render_for_worker(question: Question, step: Step, seen: Sequence[SeenStep]) -> str:
+def render_for_worker(question: Question, step: Step, steps: Sequence[SeenStep]) -> str:
     """Return the whole prompt: the answers that the step sees, and its subtask.
 
     The answer follows the last `a:`.
@@ -147,16 +147,20 @@ def render_for_worker(question: Question, step: Step, seen: Sequence[SeenStep]) 
 
     A subtask that names no operation ("Answer the question.") means the question.
     """
-    asked = normalize(question.text)[:_MAX_TEXT]
+    question_text = normalize(question.text)[:_MAX_TEXT]
     lines = list[str]()
-    for item in [item for item in seen if item.answer is not None][-_MAX_SEEN:]:
-        lines += [f"s: {_task(item.subtask, asked)}", f"a: {clean_answer(item.answer or '')}"]
-    return "\n".join([*lines, f"s: {_task(step.subtask, asked)}", "a:"])
+    answered = [item for item in steps if item.answer is not None]
+    for item in answered[-_MAX_SEEN:]:
+        lines += [
+            f"s: {_task(item.subtask, question_text)}",
+            f"a: {clean_answer(item.answer or '')}",
+        ]
+    return "\n".join([*lines, f"s: {_task(step.subtask, question_text)}", "a:"])
 
 
-def _task(subtask: str, asked: str) -> str:
+def _task(subtask: str, question: str) -> str:
     text = normalize(subtask)[:_MAX_TEXT]
-    return text if set(text.lower().split()) - _GENERAL else asked
+    return text if set(text.lower().split()) - _GENERAL else question
 
 
 def clean_answer(answer: str) -> str:
@@ -192,8 +196,8 @@ VARIABLE: Final = "CONDUCTOR_LLM_REHEARSAL_DIR"
 
 def model_path(name: str) -> Path:
     """Return the file of the model `name`."""
-    own = os.environ.get(VARIABLE)
-    return (Path(own).absolute() if own else SHIPPED) / f"{name}.gguf"
+    directory = os.environ.get(VARIABLE)
+    return (Path(directory).absolute() if directory else SHIPPED) / f"{name}.gguf"
 
 
 CARDS: Final = "cards.json"
@@ -207,8 +211,8 @@ def read_worker_cards() -> dict[str, Card]:
 
     Those that ship stand in for a directory that has none.
     """
-    own = model_path("").with_name(CARDS)
-    text = (own if own.is_file() else SHIPPED / CARDS).read_text(encoding="utf-8")
+    path = model_path("").with_name(CARDS)
+    text = (path if path.is_file() else SHIPPED / CARDS).read_text(encoding="utf-8")
     cards = {}
     for name, strengths in json.loads(text).items():
         cards[name] = Card(strengths=strengths, measured=True)
@@ -268,25 +272,36 @@ def render_for_conductor(question: Question, pool: Pool, context: PlanFormatCont
     If the conductor only has to choose a worker, the prompt starts the plan: its one step is the
     question.
     """
-    asked = normalize(question.text.partition(NESTED)[0])[:MAX_QUESTION]
+    question_text = normalize(question.text.partition(NESTED)[0])[:MAX_QUESTION]
     verdict = ""
     if question.given:
-        # What the check of the first plan said, and whose answer was checked. One that was not
-        # checked counts as right.
-        said = [clean_answer(item.answer) for item in question.given]
-        answers = [
-            item for item, text in zip(question.given, said, strict=True) if text not in (YES, NO)
-        ]
-        worker = (answers or question.given)[-1].worker
-        letter = "A"
-        if worker in pool:
-            letter = ascii_uppercase[pool.names.index(worker)]
-        verdict = f"{NO if said[-1] == NO else YES} {letter}"
-    rows = skill_rows({label: pool[context.labels[label]] for label in context.allowed})
+        verdict = _verdict_on(question.given, pool)
+    workers = {}
+    for label in context.allowed:
+        workers[label] = pool[context.labels[label]]
+    rows = skill_rows(workers)
     begun = ""
     if context.single:
-        begun = f"{asked}{BAR}-{BAR.strip()}"
-    return prompt(rows, asked, verdict) + begun
+        begun = f"{question_text}{BAR}-{BAR.strip()}"
+    return prompt(rows, question_text, verdict) + begun
+
+
+def _verdict_on(given: Sequence[Given], pool: Pool) -> str:
+    """Return what the check of the first plan answer, and whose answer was checked.
+
+    One that was not checked counts as right.
+    """
+    verdict = YES
+    checked = given[-1].worker
+    for item in given:
+        answer = clean_answer(item.answer)
+        verdict = NO if answer == NO else YES
+        if answer not in (YES, NO):
+            checked = item.worker
+    letter = "A"
+    if checked in pool:
+        letter = ascii_uppercase[pool.names.index(checked)]
+    return f"{verdict} {letter}"
 
 
 class Entry(NamedTuple):
@@ -306,7 +321,7 @@ Rows = Mapping[str, Sequence[Entry]]
 
 
 def skill_rows(labels: Mapping[str, Worker]) -> Rows:
-    """The table of the workers with these labels, like spellingA.
+    """Return the table of the workers with these labels, like spellingA.
 
     With the same grade, the cheaper one comes first.
     """
@@ -316,13 +331,13 @@ def skill_rows(labels: Mapping[str, Worker]) -> Rows:
         entry = Entry(skill, label[len(skill) :], grade(worker.card.strengths.get(skill, 0.0)))
         cost = float(worker.price.input + worker.price.output) if worker.price is not None else 0.0
         rows.setdefault(skill, []).append((-entry.grade, cost, entry))
-    return {
-        skill: [entry for *_, entry in sorted(entries)[:MAX_IN_ROW]]
-        for skill, entries in rows.items()
-    }
+    best: dict[str, list[Entry]] = {}
+    for skill, entries in rows.items():
+        best[skill] = [entry for *_, entry in sorted(entries)[:MAX_IN_ROW]]
+    return best
 
 
-def prompt(rows: Rows, asked: str, verdict: str = "") -> str:
+def prompt(rows: Rows, question: str, verdict: str = "") -> str:
     """Return the prompt from its parts."""
     lines = []
     for skill, entries in rows.items():
@@ -330,9 +345,11 @@ def prompt(rows: Rows, asked: str, verdict: str = "") -> str:
         for entry in entries:
             if not (verdict.startswith(NO) and entry.letter == verdict[-1]):
                 others.append(entry)
-        graded = "".join(f"{entry.letter}{entry.grade}" for entry in others or entries)
-        lines.append(f"{BAR}{skill}{graded}")
-    return "\n".join(["".join(lines), asked, *filter(None, [verdict]), ""])
+        line = f"{BAR}{skill}"
+        for entry in others or entries:
+            line += f"{entry.letter}{entry.grade}"
+        lines.append(line)
+    return "\n".join(["".join(lines), question, *filter(None, [verdict]), ""])
 
 
 def grade(strength: float) -> int:
@@ -433,7 +450,7 @@ def find_plan_fault(question: Question, steps: Sequence[Step], pool: Pool) -> st
 
 
 def _readings(step: Step, kinds: dict[int, frozenset[Kind]]) -> list[WordOperation]:
-    """The operations that a step may mean.
+    """Return the operations that a step may mean.
 
     Those that its words can ask for, with as many values of the right kind.
     """
@@ -444,18 +461,18 @@ def _readings(step: Step, kinds: dict[int, frozenset[Kind]]) -> list[WordOperati
     words = named.split()
     if _JOINING.issuperset(words):
         return []
-    said = world().telling.intersection(words)
+    telling_words = world().telling.intersection(words)
     values = find_operands(text)
-    if values[-1:] == ("2",) and said & {"divide", "divided"}:
+    if values[-1:] == ("2",) and telling_words & {"divide", "divided"}:
         values = values[:-1]  # to divide by two is one operation
     fitting = []
     for operation in world().operations:
-        if (
-            (operation.is_asked_by(said) or operation.is_asked_by(said - _NAMING))
-            and operation.arity == len(values) + len(step.access)
-            and all(operation.takes in kinds.get(number, ()) for number in step.access)
-            and operation.fits(values)
-        ):
+        is_asked = operation.is_asked_by(telling_words) or operation.is_asked_by(
+            telling_words - _NAMING
+        )
+        has_all_values = operation.arity == len(values) + len(step.access)
+        fits_access = all(operation.takes in kinds.get(number, ()) for number in step.access)
+        if is_asked and has_all_values and fits_access and operation.fits(values):
             fitting.append(operation)
     return fitting
 
@@ -490,23 +507,27 @@ class RulePlanner:
         chunks = [chunk async for chunk in self.model.stream(request)]
         # The first worker in a row of the table is the best one.
         table = request.messages[-1].content.partition("\n")[0].split(BAR)
-        best = {
-            row.rstrip("0123456789" + ascii_uppercase): re.sub(r"\d.*", "", row) for row in table
-        }
+        best = {}
+        for row in table:
+            skill = row.rstrip("0123456789" + ascii_uppercase)
+            best[skill] = re.sub(r"\d.*", "", row)
         kinds: dict[int, frozenset[Kind]] = {GIVEN: _EITHER}
         lines = list[str]()
-        for number, line in enumerate(
-            "".join(chunk.text for chunk in chunks).splitlines(), start=1
-        ):
-            parts = [part.strip() for part in line.split(BAR.strip())]
+        plan = "".join(chunk.text for chunk in chunks)
+        for number, line in enumerate(plan.splitlines(), start=1):
+            parts = list(map(str.strip, line.split(BAR.strip())))
             subtask, access, label = parts if len(parts) == 3 else 3 * [""]
-            numbers = tuple(int(text) for text in access.split() if text.isdecimal())
+            numbers = tuple(map(int, filter(str.isdecimal, access.split())))
             readings = _readings(Step(worker="", subtask=subtask, access=numbers), kinds)
             kinds[number] = frozenset(reading.gives for reading in readings)
-            skills = (
-                [CHECKING] if asks_for_check(subtask) else [reading.skill for reading in readings]
-            )
-            chosen = next((best[skill] for skill in skills if skill in best), label)
+            skills: list[str] = [reading.skill for reading in readings]
+            if asks_for_check(subtask):
+                skills = [CHECKING]
+            chosen = label
+            for skill in skills:
+                if skill in best:
+                    chosen = best[skill]
+                    break
             lines.append(f"{subtask}{BAR}{access}{BAR}{chosen}")
         yield Chunk(text="\n".join(lines))
         for chunk in chunks:

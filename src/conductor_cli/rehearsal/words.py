@@ -56,7 +56,6 @@ VOCABULARY: Final = _split_words(_DATA["vocabulary"])
 KEYWORDS: Final[Mapping[Skill, tuple[str, ...]]] = {
     skill: tuple(words.split()) for skill, words in _DATA["keywords"].items()
 }
-"""The words by which a simple router would choose a specialist."""
 
 # The words by which a step asks whether an answer is right
 CHECKS: Final = _split_words(_DATA["checks"])
@@ -215,12 +214,15 @@ def _without_slip(word: str) -> str:
     """
     if len(word) < LEAST_CORRECTED or word in VOCABULARY or word in NO_SLIPS:
         return word
-    halves = [(word[:at], word[at:]) for at in range(len(word) + 1)]
-    near = {one + other[1] + other[0] + other[2:] for one, other in halves if len(other) > 1}
-    # One letter more at the end makes another word: "computer", "stated".
-    near |= {one + other[1:] for one, other in halves if len(other) > 1}
-    for one, other in halves:
-        near |= {f"{one}{letter}{other}" for letter in ascii_lowercase}
+    near = set[str]()
+    for position in range(len(word) + 1):
+        begin = word[:position]
+        end = word[position:]
+        if len(end) > 1:
+            near.add(begin + end[1] + end[0] + end[2:])
+            # One letter more at the end makes another word: "computer", "stated".
+            near.add(begin + end[1:])
+        near.update(f"{begin}{letter}{end}" for letter in ascii_lowercase)
     meant = set()
     for other in near & VOCABULARY:
         if other[0] == word[0] and len(other) >= LEAST_CORRECTED:
@@ -316,15 +318,14 @@ class World:
 @cache
 def world() -> World:
     """Return what ships in `operations.json`."""
-    found = json.loads(Path(__file__).with_name("operations.json").read_text(encoding="utf-8"))
+    stored = json.loads(Path(__file__).with_name("operations.json").read_text(encoding="utf-8"))
     operations = list[WordOperation]()
     subjects = set[str]()
-    for name, item in found["operations"].items():
-        known = _split_words(item["takes"].get("subjects", ""))
-        subjects |= known
-        takes: Kind = (
-            "number" if "numbers" in item["takes"] or (known and min(known).isdecimal()) else "word"
-        )
+    for name, item in stored["operations"].items():
+        values = _split_words(item["takes"].get("subjects", ""))
+        subjects |= values
+        takes_numbers = "numbers" in item["takes"] or (values and min(values).isdecimal())
+        takes: Kind = "number" if takes_numbers else "word"
         operations.append(
             WordOperation(
                 name=name,
@@ -332,26 +333,26 @@ def world() -> World:
                 arity=item["arity"],
                 takes=takes,
                 gives=item["gives"],
-                allows=_allows(item["takes"], known),
+                allows=_allows(item["takes"], values),
                 words=_split_words(item["words"]),
                 asks=tuple(map(_split_words, item["asks"])),
             )
         )
     return World(
         operations=tuple(operations),
-        telling=_split_words(found["telling"]),
+        telling=_split_words(stored["telling"]),
         subjects=frozenset(subject for subject in subjects if not subject.isdecimal()),
     )
 
 
-def _allows(takes: Mapping[str, Any], known: frozenset[str]) -> Callable[[str], bool]:
+def _allows(takes: Mapping[str, Any], values: frozenset[str]) -> Callable[[str], bool]:
     if "letters" in takes:
         least, most = takes["letters"]
         return lambda value: value.isalpha() and least <= len(value) <= most
     if "numbers" in takes:
         numbers = range(*takes["numbers"])
         return lambda value: parse_whole_number(value) in numbers
-    return known.__contains__
+    return values.__contains__
 
 
 CAPABILITIES: Final = (
@@ -378,7 +379,7 @@ _DIFFERENCE: Final = re.compile(r"(\d{1,18}) (?:minus|less) (\d{1,18})")
 def asks_for_check(subtask: str) -> bool:
     """Return whether a step is to say if an answer is right."""
     text = normalize(subtask)
-    return not CHECKS.isdisjoint(text.split()) or any(end in text for end in (" is ok", " is fine"))
+    return not CHECKS.isdisjoint(text.split()) or " is ok" in text or " is fine" in text
 
 
 def is_known(question: str) -> bool:
@@ -395,10 +396,8 @@ def is_known(question: str) -> bool:
     if any(int(one) < int(other) for one, other in _DIFFERENCE.findall(text)):
         return False
     # A word stands between two operands: "the opposite of a ZEBRA CROSSING" is about neither.
-    joined = any(
-        find_operands(one) and find_operands(other) and not one.endswith("'s")
-        for one, other in pairwise(words)
-    )
+    if _has_joined_operands(words):
+        return False
     takes_any_word = not _ANY_WORD.isdisjoint(skills)
     for operand in given:
         if operand.isdecimal():
@@ -408,4 +407,12 @@ def is_known(question: str) -> bool:
             is_known = operand.isalpha() and (takes_any_word or operand in world().subjects)
         if not is_known:
             return False
-    return not joined
+    return True
+
+
+def _has_joined_operands(words: Sequence[str]) -> bool:
+    """Return whether an operand stands directly behind another one."""
+    for word, following in pairwise(words):
+        if find_operands(word) and find_operands(following) and not word.endswith("'s"):
+            return True
+    return False

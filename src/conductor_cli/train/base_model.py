@@ -78,7 +78,7 @@ class BaseModel:
 
 
 def measure_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
-    """The base model in a directory, or with an id in the Hugging Face cache, by its files.
+    """Return the base model in a directory, or with an id in the Hugging Face cache, by its files.
 
     Raises `ConfigError`.
     """
@@ -113,9 +113,9 @@ def measure_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel
                 named = json.loads(
                     header.read(min(int.from_bytes(header.read(8), "little"), LONGEST_HEADER))
                 )
-            shapes |= {
-                key: tensor["shape"] for key, tensor in named.items() if key != "__metadata__"
-            }
+            for key, tensor in named.items():
+                if key != "__metadata__":
+                    shapes[key] = tensor["shape"]
         return _measured(directory, config, shapes, lora)
 
 
@@ -125,7 +125,7 @@ def _measured(
     shapes: Mapping[str, Sequence[int]],
     lora: LoraSettings | None,
 ) -> BaseModel:
-    """The model of this configuration and these shapes of weights."""
+    """Return the model of this configuration and these shapes of weights."""
     # An adapter adds two matrices to each linear layer but the output.
     adapter_weights = 0
     if lora:
@@ -146,7 +146,7 @@ def _measured(
 
 
 def _measure_file(path: Path, lora: LoraSettings | None) -> BaseModel:
-    """The base model in a GGUF file, and the directory that it will be dequantised to.
+    """Return the base model in a GGUF file, and the directory that it will be dequantised to.
 
     Raises `ConfigError`.
     """
@@ -344,7 +344,7 @@ def load_model(base: BaseModel, *, lora: LoraSettings | None) -> tuple[Any, Any]
 
 # Of transformers
 def render_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:  # noqa: ANN401
-    """The text of a prompt by the tokenizer's chat template.
+    """Return the text of a prompt by the tokenizer's chat template.
 
     It is without thinking where the template has a switch for it.
 
@@ -380,7 +380,7 @@ def thinks_by_itself(tokenizer: Any) -> bool:  # noqa: ANN401
 
 
 def longest_prompt(base: BaseModel, prompts: list[list[dict[str, str]]]) -> int:
-    """The number of tokens in the longest prompt.
+    """Return the number of tokens in the longest prompt.
 
     Raises `ConfigError` if the chat template fails on one.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -29,7 +29,7 @@ BEST: Final = "best"
 
 
 def last_checkpoint(directory: Path) -> Path | None:
-    """The newest complete checkpoint.
+    """Return the newest complete checkpoint.
 
     The trainer writes the state file last, so one without it is incomplete.
     """
@@ -38,7 +38,7 @@ def last_checkpoint(directory: Path) -> Path | None:
 
 
 def step_of(checkpoint: Path | None) -> int:
-    """The step of a checkpoint, 0 if there is none or it is incomplete."""
+    """Return the step of a checkpoint, 0 if there is none or it is incomplete."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         if checkpoint is not None:
             return int(json.loads((checkpoint / "trainer_state.json").read_text())["global_step"])
@@ -46,7 +46,7 @@ def step_of(checkpoint: Path | None) -> int:
 
 
 def best_checkpoint(directory: Path) -> Path | None:
-    """The checkpoint that was best on the validation set; None without one."""
+    """Return the checkpoint that was best on the validation set; None without one."""
     if not step_of(directory / BEST):
         return None
     return directory / BEST
@@ -159,7 +159,7 @@ def _choosing_reward(line: Line) -> float:
 
 
 def _half(values: Sequence[Any], *, proving: bool) -> list[Any]:
-    """The values of one half of the validation set, the same at each step.
+    """Return the values of one half of the validation set, the same at each step.
 
     The order has nothing to do with that of the set, where kinds may alternate.
     """
@@ -212,7 +212,7 @@ def _doubt(count: int) -> list[str]:
 
 
 def describe_validation(line: Line) -> str:
-    """A validation in a few words, with the 95 % interval of the share of right answers."""
+    """Return a validation in a few words, with the 95 % interval of the share of right answers."""
     shares = line["validation"]
     count = shares["cases"]
     low, high = wilson_interval(round(shares["right"] * count), count)
@@ -220,6 +220,14 @@ def describe_validation(line: Line) -> str:
         f"{shares['right']:.3f} right ({low:.2f} to {high:.2f}), {shares['valid']:.3f} valid, "
         f"{count} cases"
     )
+
+
+def _line_before_training(lines: Iterable[Line]) -> Line | None:
+    """Return the first validation of the untrained model; None where it was not validated."""
+    for line in lines:
+        if not line["step"] and "validation" in line:
+            return line
+    return None
 
 
 def summarize_curve(lines: Sequence[Line]) -> list[str]:
@@ -232,11 +240,11 @@ def summarize_curve(lines: Sequence[Line]) -> list[str]:
     begun = mean([float(line["reward"]) for line in first])
     ended = mean([float(line["reward"]) for line in last])
     summary = [f"reward: {begun:.3f} at the beginning, {ended:.3f} at the end"]
-    before = next((line for line in lines if not line["step"] and "validation" in line), None)
+    before = _line_before_training(lines)
     if (best := best_line(lines)) is not None:
         if before:
             summary.append(f"validation before training: {describe_validation(before)}")
-        count = len([line for line in steps if "validation" in line])
+        count = sum("validation" in line for line in steps)
         which = "the only one"
         if count > 1:
             which = f"the best of {count}"

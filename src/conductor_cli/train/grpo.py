@@ -25,7 +25,6 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConductorError, ConfigError
 from conductor_cli.core.formatting import format_duration, format_money
-from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.terminal_text import short_line
 from conductor_cli.models.llama.lora import convert_adapter
@@ -104,7 +103,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         """Write no model card."""
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """The plans of a step and their rewards, as TRL makes them.
+        """Return the plans of a step and their rewards, as TRL makes them.
 
         The plans of a group that all earn the same give way to those for another case.
 
@@ -114,14 +113,15 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         step: dict[str, Any] = super()._generate_and_score_completions(inputs)
         group = self.num_generations
         for turn in range(1, self.job.tries):
-            silent_rows = [
-                row for row in range(0, len(inputs), group) if not _has_signal(step, row, group)
-            ]
+            silent_rows = []
+            for row in range(0, len(inputs), group):
+                if not _has_signal(step, row, group):
+                    silent_rows.append(row)
             most_silent = max(jobs.gather_lists([len(silent_rows)]))
             if not most_silent:
                 break
             first = self._first_number(turn, groups=len(inputs) // group)
-            numbers = [first + index for index in range(len(silent_rows))]
+            numbers = list(range(first, first + len(silent_rows)))
             numbers += [jobs.NOT_RUN] * (most_silent - len(numbers))
             redrawn = super()._generate_and_score_completions(self._group_rows(numbers))
             moved = []
@@ -150,7 +150,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
     def _with_groups(
         self, step: dict[str, Any], others: dict[str, Any], moved: list[tuple[int, int]]
     ) -> dict[str, Any]:
-        """The tensors of a step with some groups of others.
+        """Return the tensors of a step with some groups of others.
 
         `moved` has the first rows of a group in both.
         """
@@ -173,7 +173,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         return merged
 
     def _padded(self, name: str, tensor: Torch, width: int) -> Torch:
-        """A tensor so wide: prompts are padded on the left, plans on the right."""
+        """Return a tensor so wide: prompts are padded on the left, plans on the right."""
         fill = 0
         if name.endswith("_ids"):
             fill = self.processing_class.pad_token_id
@@ -184,7 +184,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         return torch.nn.functional.pad(tensor, sides, value=fill)
 
     def likeliest(self, exercises: Sequence[Exercise]) -> Iterator[SampledPlan]:
-        """The plans that are written without chance.
+        """Yield the plans that are written without chance.
 
         All processes have to call it, for as many exercises.
         """
@@ -215,7 +215,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
             )
 
     def validate(self) -> dict[str, Any]:
-        """The figures of the likeliest plans for the validation set.
+        """Return the figures of the likeliest plans for the validation set.
 
         Those of `job.compute_metrics`, `cases`, their number, and the `rewards` and `rights` of
         each, in the order of the set.
@@ -386,7 +386,7 @@ def _make_trainer(  # noqa: PLR0913, PLR0917 - all of it decides how TRL trains
 def _stopped_error(
     trainer: Torch, job: jobs.TrainingJob, checkpoint: Path | None, error: Exception
 ) -> ConfigError:
-    """What a user is told of an error of the libraries, and how to go on."""
+    """Return what a user is told of an error of the libraries, and how to go on."""
     problem = short_line(str(error))
     if isinstance(error, EOFError | UnpicklingError):
         # What torch says of a file that it cannot read is advice to load it without protection.
@@ -427,7 +427,7 @@ def _check_weights(trainer: Torch) -> None:
 
 
 def _row(job: jobs.TrainingJob, tokenizer: Torch, number: int) -> dict[str, Any]:
-    """The prompt of an exercise and its number."""
+    """Return the prompt of an exercise and its number."""
     # A text, because TRL would begin a new reply after a message of the assistant.
     exercise = job.curriculum.exercise(max(number, 0))
     return {"prompt": render_chat(tokenizer, job.rollouts.prompt(exercise)), "number": number}
@@ -522,9 +522,10 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
 
 def _is_finite(model: Torch) -> bool:
     """Return whether all trained weights are finite."""
-    return all(
-        bool(torch.isfinite(weight).all()) for weight in model.parameters() if weight.requires_grad
-    )
+    for weight in model.parameters():
+        if weight.requires_grad and not torch.isfinite(weight).all():
+            return False
+    return True
 
 
 def run_session(base: BaseModel, recipe: Recipe, job: jobs.TrainingJob) -> bool:
@@ -596,14 +597,13 @@ def open_rollouts(
     budget.share(jobs.process_count())
     team = opened.team
     # The planner itself is left out: what is trained plans, and never reviews.
-    members = [worker for worker in team.pool if worker.kind != SELF]
+    members = team.pool.without_self()
     # What a worker does at once is meant for all processes together.
-    pool = Pool(
-        workers=tuple(
-            replace(worker, parallel=max(1, worker.parallel // jobs.process_count()))
-            for worker in members
-        )
-    )
+    shared = []
+    for worker in members:
+        parallel = max(1, worker.parallel // jobs.process_count())
+        shared.append(replace(worker, parallel=parallel))
+    pool = Pool(workers=tuple(shared))
     # Workers that share a model must share its wrapper too: a model takes one call at a time, by
     # its identity.
     wrapped: dict[int, CachedModel] = {}

@@ -20,10 +20,10 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol
@@ -64,10 +64,10 @@ class Curriculum(Protocol):
     def seed(self) -> int: ...
 
     def exercise(self, number: int) -> Exercise:
-        """The exercise with a number, always the same one."""
+        """Return the exercise with a number, always the same one."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything that decides the result, as plain values.
+        """Return everything that decides the result, as plain values.
 
         It distinguishes one training from another.
         """
@@ -129,7 +129,7 @@ class TrainingJob:
         return rewards
 
     def run_plans(self, plans: Sequence[SampledPlan]) -> list[PlanOutcome]:
-        """The outcomes of the plans of this process, within its share of the budget.
+        """Return the outcomes of the plans of this process, within its share of the budget.
 
         All processes have to call it.
 
@@ -148,7 +148,7 @@ class TrainingJob:
         return outcomes
 
     def take_metrics(self) -> dict[str, Any]:
-        """The metrics of the plans since the last call."""
+        """Return the metrics of the plans since the last call."""
         metrics = compute_metrics(self.outcomes, self.curriculum.group)
         # Whether a run is paid now, or was earlier for the cached answer
         if budget := self.rollouts.budget:
@@ -192,7 +192,7 @@ def gather_lists(values: list[Any]) -> list[Any]:
 
 
 def compute_metrics(outcomes: Sequence[PlanOutcome], group: int) -> dict[str, Any]:
-    """The figures of one step's rollouts, of which each `group` belong to one question.
+    """Return the figures of one step's rollouts, of which each `group` belong to one question.
 
     `signal` is the share of groups whose rewards differ: the others teach nothing.
     `routing_entropy` is in bits, over the routes of all steps. `told` counts the plans that hold
@@ -200,25 +200,42 @@ def compute_metrics(outcomes: Sequence[PlanOutcome], group: int) -> dict[str, An
     """
     scored = [outcome for outcome in outcomes if outcome.reward is not None]
     valid = [outcome for outcome in scored if outcome.valid]
-    groups = [outcomes[at : at + group] for at in range(0, len(outcomes), group)]
-    distinct = [len({item.reward for item in items if item.reward is not None}) for items in groups]
-    routes = Counter(chain.from_iterable(outcome.routes for outcome in valid))
-    shares = [count / routes.total() for count in routes.values()]
+    groups = [outcomes[start : start + group] for start in range(0, len(outcomes), group)]
+    routes = Counter[str]()
+    for outcome in valid:
+        routes.update(outcome.routes)
     return _round_values(
         {
             "reward": mean([outcome.reward for outcome in scored if outcome.reward is not None]),
-            "valid": mean([outcome.valid for outcome in outcomes]),
-            "right": mean([outcome.right for outcome in scored]),
-            "right_given_valid": mean([outcome.right for outcome in valid]),
-            "steps": mean([outcome.steps for outcome in valid]),
-            "calls": mean([outcome.calls for outcome in valid]),
-            "routing_entropy": sum(share * math.log2(1 / share) for share in shares),
+            "valid": _mean_of("valid", outcomes),
+            "right": _mean_of("right", scored),
+            "right_given_valid": _mean_of("right", valid),
+            "steps": _mean_of("steps", valid),
+            "calls": _mean_of("calls", valid),
+            "routing_entropy": _entropy(routes),
             "routes": dict(sorted(routes.items())),
-            "signal": mean([count > 1 for count in distinct]),
+            "signal": mean(list(map(_has_signal, groups))),
             "failed": len(outcomes) - len(scored),
             "told": sum(outcome.told for outcome in outcomes),
         }
     )
+
+
+def _mean_of(figure: str, outcomes: Iterable[PlanOutcome]) -> float:
+    """Return the mean of a field of plans: of a truth, the share of those that have it."""
+    return mean(list(map(attrgetter(figure), outcomes)))
+
+
+def _entropy(counts: Counter[str]) -> float:
+    """Return in bits how evenly things that were counted are spread."""
+    shares = [count / counts.total() for count in counts.values()]
+    return sum(share * math.log2(1 / share) for share in shares)
+
+
+def _has_signal(group: Iterable[PlanOutcome]) -> bool:
+    """Return whether the rewards of the plans of one question differ."""
+    rewards = {outcome.reward for outcome in group}
+    return len(rewards - {None}) > 1
 
 
 def results_in_order(
@@ -229,13 +246,16 @@ def results_in_order(
     None where a worker failed.
     """
     by_number = dict(zip(numbers, outcomes, strict=True))
-    ordered = [by_number[number] for number in sorted(by_number)]
-    rights = [None if outcome.reward is None else outcome.right for outcome in ordered]
-    return {"rewards": [outcome.reward for outcome in ordered], "rights": rights}
+    rewards = []
+    rights = []
+    for _, outcome in sorted(by_number.items()):
+        rewards.append(outcome.reward)
+        rights.append(None if outcome.reward is None else outcome.right)
+    return {"rewards": rewards, "rights": rights}
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean, 0 for no values."""
+    """Return the mean, 0 for no values."""
     if not values:
         return 0.0
     return sum(values) / len(values)
@@ -247,8 +267,11 @@ def keep_metrics(path: Path, step: int) -> None:
     Raises `OSError`.
     """
     make_private_directory(path.parent)
-    kept = [line for line in read_metrics(path) if line["step"] <= step]
-    write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))
+    kept = []
+    for line in read_metrics(path):
+        if line["step"] <= step:
+            kept.append(json.dumps(line) + "\n")
+    write_atomically(path, "".join(kept))
 
 
 def add_metrics(path: Path, line: Mapping[str, Any]) -> None:
@@ -258,7 +281,7 @@ def add_metrics(path: Path, line: Mapping[str, Any]) -> None:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a file.
+    """Return the lines of a file.
 
     A line that was cut off while it was written is left out, and a missing file is empty.
     """
@@ -358,7 +381,7 @@ class TaskCurriculum:
     seed = property(lambda self: self.recipe.seed)
 
     def exercise(self, number: int) -> Task:
-        """The task with a number.
+        """Return the task with a number.
 
         Every case comes once before any comes again, each time in another order.
         """
@@ -380,10 +403,10 @@ class TaskCurriculum:
         return tasks
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything that decides the result, as plain values. Prices do not."""
-        recipe = {
-            name: value for name, value in asdict(self.recipe).items() if name not in SPEED_SETTINGS
-        }
+        """Return everything that decides the result, as plain values. Prices do not."""
+        recipe = asdict(self.recipe)
+        for name in SPEED_SETTINGS:
+            del recipe[name]
         if self.recipe.reward:
             recipe["reward"] = [self.recipe.reward, self.reward_digest]
         else:
@@ -409,7 +432,7 @@ class TaskCurriculum:
 
 
 def split_cases(cases: Sequence[Case], recipe: Recipe) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """The cases to train on, and the validation set, drawn by the seed.
+    """Return the cases to train on, and the validation set, drawn by the seed.
 
     It is empty if it would be too small.
     """
@@ -417,8 +440,14 @@ def split_cases(cases: Sequence[Case], recipe: Recipe) -> tuple[tuple[Case, ...]
     if count < LEAST_VALIDATION:
         return tuple(cases), ()
     drawn = set(_random("validation", recipe.seed).sample(range(len(cases)), count))
-    kept = tuple(case for at, case in enumerate(cases) if at not in drawn)
-    return kept, tuple(cases[at] for at in sorted(drawn))
+    training = []
+    validation = []
+    for number, case in enumerate(cases):
+        if number in drawn:
+            validation.append(case)
+        else:
+            training.append(case)
+    return tuple(training), tuple(validation)
 
 
 def bare_orchestra(
@@ -429,7 +458,7 @@ def bare_orchestra(
     workers: Mapping[str, Model] | None = None,
     opened: Orchestra | None = None,
 ) -> Orchestra:
-    """The orchestra of the planner that is trained, without its model.
+    """Return the orchestra of the planner that is trained, without its model.
 
     Policy, timeouts and record of spending are those of `opened`.
 
@@ -463,7 +492,7 @@ def bare_orchestra(
 def estimate_training(
     curriculum: TaskCurriculum, pool: Pool, *, begin: int = 0, validations: int = 0
 ) -> CostEstimate:
-    """The estimate for the steps after `begin` and the runs of validations.
+    """Return the estimate for the steps after `begin` and the runs of validations.
 
     It is made as if no answer were known yet.
 
@@ -472,21 +501,21 @@ def estimate_training(
     are drawn again each time.
     """
     numbers = range(begin * curriculum.prompts, curriculum.steps * curriculum.prompts)
-    tasks = [curriculum.exercise(number) for number in numbers[:SAMPLE_TASKS]]
     steps = curriculum.recipe.max_plan_steps
     lengths = (1, min(steps, USUAL_STEPS), steps)
     profile = WorkerProfile()
-    ranges = [
-        chain_estimates(Question(text=task.question), task.workers, lengths, pool, profile)
-        for task in tasks
-    ]
+    ranges = []
+    for number in numbers[:SAMPLE_TASKS]:
+        task = curriculum.exercise(number)
+        question = Question(text=task.question)
+        ranges.append(chain_estimates(question, task.workers, lengths, pool, profile))
     recipe = curriculum.recipe
     planned = len(numbers) * curriculum.group * recipe.draws
     validated = validations * recipe.draws
     runs = planned + validated
     once = scale_estimates(ranges, runs)
     high = scale_estimates(ranges, recipe.tries * planned + validated).high
-    unknown = tuple(worker.name for worker in pool if worker.price is None)
+    unknown = pool.unpriced()
     return CostEstimate(runs=runs, low=once.low, usual=once.usual, high=high, unknown=unknown)
 
 

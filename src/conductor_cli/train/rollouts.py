@@ -158,7 +158,7 @@ class BudgetedModel:
         return self._model.features
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """The model's reply. Raises `ModelError` if the budget has no room for it."""
+        """Yield the model's reply. Raises `ModelError` if the budget has no room for it."""
         try:
             while (reservation := self._budget.reserve(request, self._worker)) is None:
                 yield Chunk()  # waiting for the budget must not count as silence of the model
@@ -266,15 +266,15 @@ class Rollouts:
     _day_limit: LimitReached | None = None
 
     def prompt(self, exercise: Exercise) -> list[dict[str, str]]:
-        """The prompt that the program itself would send, as messages for a chat template.
+        """Return the prompt that the program itself would send, as messages for a chat template.
 
         A last message of the assistant is the beginning of the reply, which the model continues.
         """
         team = self.team_for(exercise)
         request = team.planning_request(self.question(exercise), self.orchestra.limits)
-        messages: list[dict[str, str]] = [
-            {"role": message.role, "content": message.content} for message in request.messages
-        ]
+        messages = []
+        for message in request.messages:
+            messages.append({"role": message.role, "content": message.content})
         if request.prefill:
             messages.append({"role": "assistant", "content": request.prefill})
         return messages
@@ -283,7 +283,7 @@ class Rollouts:
         return Question(text=exercise.question)
 
     def team_for(self, exercise: Exercise) -> Team:
-        """The workers of an exercise, and how the planner is asked for a plan over them."""
+        """Return the workers of an exercise, and how the planner is asked for a plan over them."""
         pool = self.orchestra.team.pool
         workers = tuple(pool[name] for name in exercise.workers)
         team = self.orchestra.team
@@ -314,10 +314,9 @@ class Rollouts:
         distinct = {_key(plan): plan for plan in plans}
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = {
-                    key: [group.create_task(run(plan, turn)) for turn in range(self.draws)]
-                    for key, plan in distinct.items()
-                }
+                tasks = {}
+                for key, plan in distinct.items():
+                    tasks[key] = [group.create_task(run(plan, turn)) for turn in range(self.draws)]
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None  # the others are the same, or follow from it
         outcomes = []
@@ -328,7 +327,7 @@ class Rollouts:
         return outcomes
 
     async def trace(self, run: Run) -> Trace:
-        """The trace of a run, up to its end or to the first worker that failed."""
+        """Return the trace of a run, up to its end or to the first worker that failed."""
         async for event, _ in run:
             if isinstance(event, ev.StepFailed) and event.retry_in is None:
                 self._failures[event.error.message] += 1
@@ -339,7 +338,7 @@ class Rollouts:
         return run.trace
 
     async def outcome(self, trace: Trace, exercise: Exercise) -> PlanOutcome:
-        """The outcome of a run, from its trace."""
+        """Return the outcome of a run, from its trace."""
         outcome = PlanOutcome(
             reward=INVALID,
             valid=is_valid(trace),
@@ -441,8 +440,8 @@ class Rollouts:
                 f"the workers' answers can no longer be stored: {error.strerror}", hint=hint
             )
         # An invalid plan was never run, so no worker can have failed at it.
-        ran = sum(it.valid for it in outcomes)
-        failed = sum(it.reward is None for it in outcomes)
+        ran = sum(outcome.valid for outcome in outcomes)
+        failed = sum(outcome.reward is None for outcome in outcomes)
         if 2 * failed > ran:
             why = "no reason was given"
             if self._failures:
@@ -460,7 +459,7 @@ def _key(plan: SampledPlan) -> tuple[int, str, bool, int]:
 
 
 def average_draws(outcomes: Sequence[PlanOutcome]) -> PlanOutcome:
-    """The outcome of a plan over its draws.
+    """Return the outcome of a plan over its draws.
 
     The mean of those in which no worker failed, for the cost of all.
     """
