@@ -54,9 +54,9 @@ MAX_OPEN: Final = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerRules:
-    """After how many failures in a row a circuit opens (0.
+    """After how many failures in a row a circuit opens, and for how many seconds at first.
 
-    Never), and for how many seconds at first.
+    With 0 failures it never opens.
     """
 
     failures: int = 3

@@ -31,20 +31,20 @@ class DirectoryToolBox:
     def __init__(self, files: Sequence[File], servers: ToolBox | None) -> None:
         self._tools = FileTools(files)
         self._servers = servers
-        self._own = OFFERED
+        self._directory_tools = OFFERED
 
     async def offered(self, servers: Sequence[str]) -> tuple[OfferedTool, ...]:
         if self._servers is None or not servers:
-            return self._own
+            return self._directory_tools
         others = await self._servers.offered(servers)
         taken_names = {item.tool.name for item in others}
-        self._own = tuple(_named_apart(item, taken_names) for item in OFFERED)
-        return (*self._own, *others)
+        self._directory_tools = tuple(_named_apart(item, taken_names) for item in OFFERED)
+        return (*self._directory_tools, *others)
 
     async def call(
         self, tool: OfferedTool, arguments: Mapping[str, Any], ask: AskPerson | None = None
     ) -> ToolResult:
-        if tool not in self._own:
+        if tool not in self._directory_tools:
             assert self._servers is not None
             return await self._servers.call(tool, arguments, ask)
         try:

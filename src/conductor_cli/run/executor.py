@@ -262,16 +262,15 @@ def _nested_state(state: RunState, number: int) -> RunState:
     record = state.record(number)
     step = record.step
     text = f"{state.question.text}{NESTED}{step.subtask}"
-    given = tuple(
-        Given(worker=item.worker, subtask=item.subtask, answer=item.answer)
-        for item in steps_seen_by(state, step)
-        if item.answer is not None
-    )
+    given = []
+    for item in steps_seen_by(state, step):
+        if item.answer is not None:
+            given.append(Given(worker=item.worker, subtask=item.subtask, answer=item.answer))
     nested_id = f"{state.id}.{number}"
     spec = replace(
         state.spec,
         id=nested_id,
-        question=replace(state.question, text=text, given=given, parent=state.id),
+        question=replace(state.question, text=text, given=tuple(given), parent=state.id),
         plan=None,
         resume=_earlier_nested(state, number),
         approves=False,

@@ -97,12 +97,12 @@ class RepeatFilter:
         return 0
 
 
-def _is_same(one: Step, other: Step) -> bool:
+def _is_same(first: Step, second: Step) -> bool:
     """Whether two steps ask for the same. White space and the order of access do not count."""
     return (
-        one.worker == other.worker
-        and one.subtask.split() == other.subtask.split()
-        and set(one.access) == set(other.access)
+        first.worker == second.worker
+        and first.subtask.split() == second.subtask.split()
+        and set(first.access) == set(second.access)
     )
 
 
@@ -202,7 +202,7 @@ class PlanStream:
         That is a model that is paid for: those of this machine do not, or are held to a grammar.
         """
         price = self._state.team.price
-        is_paid_for = price is not None and any(price.amounts())
+        is_paid_for = price is not None and not price.is_free
         return is_paid_for and not self._state.team.constrained
 
     def _request(self, standing: tuple[Step, ...], fault: str) -> Request:
@@ -253,9 +253,9 @@ class PlanStream:
         lines: list[str] = []
         for worker in state.team.pool:
             if worker.tools and worker.name in self._context.rules.workers:
-                described = (
-                    one_line(about.get(server, "") or server)[:MAX_ABOUT] for server in worker.tools
-                )
+                described = []
+                for server in worker.tools:
+                    described.append(one_line(about.get(server, "") or server)[:MAX_ABOUT])
                 label = self._context.label(worker.name)
                 lines.append(f"{label} can use tools: {'; '.join(described)}.")
         return lines
@@ -267,9 +267,8 @@ class PlanStream:
         """
         # The planner may be asked twice; the user needs to hear only once that it reads less than
         # the question.
-        if self._notice and all(
-            notice.text != self._notice for notice in self._state.trace.notices
-        ):
+        is_new = all(notice.text != self._notice for notice in self._state.trace.notices)
+        if self._notice and is_new:
             self._state.stream.notice(self._notice)
         self._notice = ""
         self._reported = chunk.usage or self._reported
@@ -390,11 +389,11 @@ class PlanStream:
         usage = self._end()
         # The share of each worker in a choice of one, the likeliest first.
         likeliest = sorted(self._choice_shares.items(), key=lambda item: -item[1])
-        shares = ", ".join(
-            f"{self._context.labels.get(label, label)} {share:.2f}" for label, share in likeliest
-        )
+        shares = []
+        for label, share in likeliest:
+            shares.append(f"{self._context.labels.get(label, label)} {share:.2f}")
         self._tell_cap()
-        reasoning = self._parser.reasoning or shares
+        reasoning = self._parser.reasoning or ", ".join(shares)
         plan = self._keep_answer or self._state.current_plan(reasoning)
         self._state.finish_plan(plan, usage, self._prompt)
 
@@ -473,8 +472,13 @@ def _with_unread_steps(state: RunState, last: Step) -> Step:
         return last
     reading = replace(last, access=tuple(sorted({*last.access, *unread})))
     reading = state.policy.without_hidden(before, reading)
-    added = [number for number in unread if number in reading.access]
-    hidden = [number for number in unread if number not in reading.access]
+    added = []
+    hidden = []
+    for number in unread:
+        if number in reading.access:
+            added.append(number)
+        else:
+            hidden.append(number)
     if added:
         them = _pronoun(added)
         text = f"no step reads {_listed_steps(added)}, so the last step reads {them} as well"
@@ -493,7 +497,7 @@ def _pronoun(numbers: Sequence[int]) -> str:
 
 def _listed_steps(numbers: Sequence[int]) -> str:
     word = "step" if len(numbers) == 1 else "steps"
-    return f"{word} {format_list([str(number) for number in numbers])}"
+    return f"{word} {format_list(list(map(str, numbers)))}"
 
 
 def _make_review(state: RunState, last: ParsedStep) -> Step | None:

@@ -41,7 +41,7 @@ from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.policy import POLICY_HINT, step_limit
 from conductor_cli.core.pool import Pool
-from conductor_cli.core.trace import ENDED, StepRecord, Trace
+from conductor_cli.core.trace import ENDED, StepRecord, Trace, find_step
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.base import Model
 from conductor_cli.run.attempt import retry_wait
@@ -277,7 +277,8 @@ def _take_over(state: RunState, trace: Trace) -> bool:
             "the process of this run was lost; another one goes on with it", recovered=True
         )
     if trace.revised is not None:
-        given_up = next(record for record in trace.steps if record.number == trace.revised.step)
+        given_up = find_step(trace, trace.revised.step)
+        assert given_up is not None, "a plan is revised because of one of its steps"
         _revise(state, trace.revised, given_up)
     lost = Failure(
         kind="terminated", message="the process that made this call was lost", reason="taken_over"
@@ -317,14 +318,14 @@ def _was_in_flight(record: StepRecord) -> bool:
 
 
 def _reuse(state: RunState, earlier: Trace) -> bool:
-    done = [str(number) for number in earlier.done()]
+    done = list(map(str, earlier.done()))
     if earlier.steps:
         reused = "the plan"
         if done:
             reused = f"finished {_name_steps(done)}"
         state.stream.notice(f"reusing {reused} of run {earlier.run}")
     if state.repeated:
-        repeated = _name_steps([str(number) for number in state.repeated])
+        repeated = _name_steps(list(map(str, state.repeated)))
         state.stream.notice(f"doing {repeated} again, which had to do without an answer")
     revised = earlier.revised
     first = 0
@@ -337,7 +338,8 @@ def _reuse(state: RunState, earlier: Trace) -> bool:
     for record in before:
         _reuse_step(state, record, earlier)
     if revised is not None:
-        given_up = next(record for record in earlier.steps if record.number == revised.step)
+        given_up = find_step(earlier, revised.step)
+        assert given_up is not None, "a plan is revised because of one of its steps"
         _revise(state, replace(revised, at=state.stream.now()), given_up)
     for record in earlier.steps[len(before) :]:
         _reuse_step(state, record, earlier)

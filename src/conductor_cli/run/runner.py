@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Collection, Coroutine
+from collections.abc import AsyncGenerator, Collection, Coroutine, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -34,6 +34,7 @@ from conductor_cli.core.trace import (
     Trace,
     apply_event,
     describe_left_out,
+    find_answering_step,
 )
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.run.executor import run_step
@@ -584,7 +585,7 @@ class Run:
                 )
             )
             return
-        last = _answering_step(state.trace)
+        last = find_answering_step(state.trace)
         if last is not None and last.state == "done" and not state.nesting.nested:
             verdict = _verdict(last.text, self.team.profile.verdicts)
             if verdict and _judged_by(last, state.trace) is not None:
@@ -615,7 +616,7 @@ class Run:
         None where every step that it was made of is whole.
         """
         state = self.state
-        last = _answering_step(state.trace)
+        last = find_answering_step(state.trace)
         if last is None:
             return None
         for record in steps_behind(last, state.trace):
@@ -664,10 +665,8 @@ def answer_of(
     if isinstance(trace.plan, KeepAnswer):
         # The plan rules allow this decision only where something was given.
         answers = [given.answer for given in question.given]
-        return next(
-            (answer for answer in reversed(answers) if not _verdict(answer, verdicts)), answers[-1]
-        ), False
-    last = _answering_step(trace)
+        return _last_without_verdict(answers, verdicts), False
+    last = find_answering_step(trace)
     if last is not None and last.state == "done":
         judged = None
         if _verdict(last.text, verdicts):
@@ -677,9 +676,7 @@ def answer_of(
         return last.text, True
     done = [record.text for record in trace.steps if record.state == "done"]
     if done:
-        return next(
-            (text for text in reversed(done) if not _verdict(text, verdicts)), done[-1]
-        ), True
+        return _last_without_verdict(done, verdicts), True
     if last is not None and last.nested is not None and last.nested.answer.strip():
         return last.nested.answer, True
     return None, False
@@ -687,7 +684,7 @@ def answer_of(
 
 def tool_calls_of(trace: Trace) -> tuple[ToolCall, ...]:
     """Return the calls that the answering step leaves to the client of the server."""
-    last = _answering_step(trace)
+    last = find_answering_step(trace)
     if last is not None and last.state == "done":
         return last.tool_calls
     return ()
@@ -697,7 +694,7 @@ def failure_of(state: RunState) -> Failure:
     """Return why a run has no whole answer: a stop, a limit, the conductor, or its workers."""
     if state.ending.failure is not None:
         return state.ending.failure
-    last = _answering_step(state.trace)
+    last = find_answering_step(state.trace)
     if last is None and state.planning.revision is not None:
         last = state.record(state.planning.revision.step)
     elif last is None:
@@ -742,15 +739,15 @@ def _verdict(text: str, verdicts: Collection[str]) -> str:
     return ""
 
 
+def _last_without_verdict(answers: Sequence[str], verdicts: Collection[str]) -> str:
+    """Return the last answer that is no verdict on another one; the last of all where each is."""
+    for answer in reversed(answers):
+        if not _verdict(answer, verdicts):
+            return answer
+    return answers[-1]
+
+
 def _judged_by(check: StepRecord, trace: Trace) -> StepRecord | None:
-    number = None
-    if check.step.access:
-        number = check.step.access[-1]
-    return next(
-        (record for record in trace.steps if record.number == number and record.state == "done"),
-        None,
-    )
-
-
-def _answering_step(trace: Trace) -> StepRecord | None:
-    return next((record for record in trace.steps if record.last), None)
+    if not check.step.access:
+        return None
+    return trace.done().get(check.step.access[-1])

@@ -143,13 +143,13 @@ class ToolLoop:
         finally:
             for call in calls:
                 call.cancel()
-        asked = Message(
+        request = Message(
             role="assistant",
             content=reply.text,
             tool_calls=reply.calls,
             provider_data=reply.provider_data,
         )
-        messages = (asked, *results)
+        messages = (request, *results)
         why = self._why_enough((*before, *messages))
         if not why:
             await self.offer()
@@ -292,7 +292,7 @@ class ToolLoop:
 
         async def ask() -> InputReply:
             reply = approvals.awaited_input()
-            asked = ev.InputAsked(
+            event = ev.InputAsked(
                 at=state.stream.now(),
                 **called_in,
                 server=request.server,
@@ -301,7 +301,7 @@ class ToolLoop:
                 url=request.url,
                 worker=self._worker.name,
             )
-            state.stream.emit(asked)
+            state.stream.emit(event)
             return await state.ending.answer_of_user(reply)
 
         return await approvals.input_of_user(ask)
@@ -337,10 +337,10 @@ def conversation_tokens(messages: Sequence[Message], tools: Sequence[Tool] = ())
     calls = 0
     for message in messages:
         calls += sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
-    described = sum(
-        len(f"{tool.name} {tool.description} {json.dumps(tool.parameters, default=str)}")
-        for tool in tools
-    )
+    described = 0
+    for tool in tools:
+        schema = json.dumps(tool.parameters, default=str)
+        described += len(f"{tool.name} {tool.description} {schema}")
     return prompt_tokens(messages) + int((calls + described) / CHARS_PER_TOKEN)
 
 
@@ -357,10 +357,10 @@ def tell_of_changes(state: RunState, number: int) -> None:
                 record = earlier
                 break
     newest = max((use.attempt for use in record.tools), default=0)
-    made = (
-        use for use in record.tools if use.attempt == newest and use.server and not use.read_only
-    )
-    names = dict.fromkeys(f"{use.call.name} of {use.server}" for use in made)
+    names = dict[str, None]()
+    for use in record.tools:
+        if use.attempt == newest and use.server and not use.read_only:
+            names[f"{use.call.name} of {use.server}"] = None
     if names:
         text = (
             f"step {number} starts again and may repeat calls that can change something: "

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError, UsageError
+from conductor_cli.core.mappings import by_name
 from conductor_cli.core.serialization import dump, load
 from conductor_cli.system import disk
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
@@ -135,7 +136,7 @@ class ClientKeys:
         try:
             disk.make_private_directory(self.path.parent)
             with disk.exclusive_lock(self.path.with_name(f".{FILE}.lock")):
-                keys = {key.name: key for key in self.all()}
+                keys = by_name(self.all())
                 yield keys
                 text = json.dumps({"keys": [dump(keys[name]) for name in sorted(keys)]}, indent=1)
                 disk.write_atomically(self.path, text + "\n", mode=0o600)

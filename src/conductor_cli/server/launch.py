@@ -28,6 +28,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core.errors import ConfigError, UsageError
+from conductor_cli.core.mappings import without_none
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.reading import context_of, is_context_known
@@ -62,9 +63,9 @@ OUTPUT_TOKENS: Final = 32_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a client is started: its arguments before the user's own, and its environment (None.
+    """How a client is started: its arguments before the user's own, and its environment.
 
-    Without it).
+    A variable that is None is taken out of it.
 
     `settings` are the JSON of a file that only the user can read, whose path is the last of these
     arguments.
@@ -318,7 +319,7 @@ def run_client(path: str, launch: Launch, arguments: Sequence[str]) -> int:
     Signals are its own business.
     """
     variables = {**os.environ, **launch.environ}
-    environ = {name: value for name, value in variables.items() if value is not None}
+    environ = without_none(variables)
     with ExitStack() as stack:
         words = (path, *launch.arguments)
         if launch.settings is not None:

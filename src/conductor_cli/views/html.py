@@ -193,7 +193,7 @@ _HEADING_SHIFT: Final = 2
 
 
 def markdown_html(text: str) -> str:
-    """The HTML of a text, safe to put into a page as it is."""
+    """Return the HTML of a text, safe to put into a page as it is."""
     text = sanitize(text)
     if len(text) <= MAX_MARKDOWN_CHARACTERS:
         try:
@@ -291,9 +291,11 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
     """
     root = run_tree(trace)
     above_tree = {notice.text for notice in trace.notices}
-    below_root = tuple(
-        node for node in root.children if node.kind != "note" or node.label not in above_tree
-    )
+    below_root = []
+    for node in root.children:
+        is_above = node.kind == "note" and node.label in above_tree
+        if not is_above:
+            below_root.append(node)
     times = timeline(trace)
     return _page_template().render(
         title=one_line(question_line(trace)[:120] or trace.run),
@@ -310,7 +312,7 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
         tree=tree_text(trace),
         reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "",
         marks=MARKS,
-        root=replace(root, children=below_root),
+        root=replace(root, children=tuple(below_root)),
         records=dict(_records(trace)),
     )
 
@@ -375,7 +377,7 @@ def _finalize(value: object) -> object:
 
 
 def _records(trace: Trace, outer: str = "") -> Iterator[tuple[str, StepRecord]]:
-    """Every step by its number in the tree, `2.1` for step 1 of the run nested in step 2."""
+    """Yield every step by its number in the tree, `2.1` for step 1 of the run nested in step 2."""
     for record in trace.steps:
         yield f"{outer}{record.number}", record
         if record.nested is not None:

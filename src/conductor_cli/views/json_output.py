@@ -86,6 +86,9 @@ def run_json(
     state = trace.outcome(live=live)
     if state == "partial":
         state = "finished"
+    notices = []
+    for notice in trace.all_notices():
+        notices.append({"step": notice.step, "text": notice.text, "recovered": notice.recovered})
     return {
         "state": state,
         "answer": trace.answer if trace.state == "finished" else None,
@@ -104,10 +107,7 @@ def run_json(
         **_workflow_data(trace, prompts=prompts),
         "planning": dump(trace.planning),
         "usage": dump(trace.usage),
-        "notices": [
-            {"step": notice.step, "text": notice.text, "recovered": notice.recovered}
-            for notice in trace.all_notices()
-        ],
+        "notices": notices,
     }
 
 

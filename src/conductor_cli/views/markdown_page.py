@@ -8,7 +8,7 @@ written so that they are shown as text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from conductor_cli.core.question import PastTurn
@@ -37,18 +37,17 @@ _ACTIVE: Final = re.compile(r"!(?=\[)|<(?=[a-zA-Z/!?])")
 
 
 def run_markdown(trace: Trace, *, live: bool = False) -> str:
-    """The question, the answer, the plan, and each step with its response."""
+    """Return the question, the answer, the plan, and each step with its response."""
     title = one_line(question_line(trace)[:120]) or trace.run
     parts = [f"# {harmless_markdown(title)}", one_line(describe_outcome(trace, live=live))]
-    parts.append("\n".join(f"- {harmless_markdown(one_line(fact))}" for fact in page_facts(trace)))
+    parts.append(_list(page_facts(trace)))
     parts += ["## Question", fenced(trace.question.text)]
     if trace.question.files:
-        files = [harmless_markdown(describe_file(file)) for file in trace.question.files]
-        parts.append("\n".join(f"- {file}" for file in files))
+        parts.append(_list(map(describe_file, trace.question.files)))
     parts += ["## Answer", _answer(trace)]
-    notices = [describe_notice(notice) for notice in trace.all_notices()]
+    notices = trace.all_notices()
     if notices:
-        parts.append("\n".join(f"- {harmless_markdown(one_line(text))}" for text in notices))
+        parts.append(_list(map(describe_notice, notices)))
     if trace.steps:
         parts += ["## Plan", fenced(tree_text(trace)), "## Steps"]
         for record in trace.steps:
@@ -57,8 +56,13 @@ def run_markdown(trace: Trace, *, live: bool = False) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _list(texts: Iterable[str]) -> str:
+    """Return texts of anybody as a list, a line each."""
+    return "\n".join(f"- {harmless_markdown(one_line(text))}" for text in texts)
+
+
 def conversation_markdown(turns: Sequence[PastTurn], run: str) -> str:
-    """All questions and answers of the conversation that ends with this run."""
+    """Return all questions and answers of the conversation that ends with this run."""
     parts = [f"# Conversation of run {run}"]
     for number, turn in enumerate(turns, 1):
         parts += [

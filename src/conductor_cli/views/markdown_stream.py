@@ -102,7 +102,7 @@ class MarkdownStream(AnswerSink):
             self._live.refresh()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The last rows of the block that is being written, as many as the terminal has."""
+        """Return the last rows of the block that is being written, as many as the terminal has."""
         block = Rendered(self._text, follows=self._printed)
         for row in list(Segment.split_lines(console.render(block, options)))[
             -max(1, console.height - 1) :
@@ -118,7 +118,7 @@ class MarkdownStream(AnswerSink):
 
 
 def split_blocks(text: str) -> tuple[str, str]:
-    """The blocks that are complete, and the last one, which may go on.
+    """Return the blocks that are complete, and the last one, which may go on.
 
     An endless one is split; code stays code.
     """

@@ -48,7 +48,7 @@ ShownProgress = Literal["tree", "plain", "notices", "none"]
 
 
 def open_views(output: OutputName, progress: ProgressName, context: OutputContext) -> RunView:
-    """The view for `--format` and `--progress`. Pass it every event, then close it."""
+    """Return the view for `--format` and `--progress`. Pass it every event, then close it."""
     stdout = Stdout(context.stdout)
     stderr = Stderr(context.stderr)
     shared = output == "answer" and stdout.terminal and stderr.terminal

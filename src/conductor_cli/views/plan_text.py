@@ -144,10 +144,10 @@ def _describe_single_call(offer: PlanOffer, planned: PlanEstimate) -> str:
 
     Empty for a plan of one step, and where no worker is left but the planner.
     """
-    workers = tuple(worker for worker in offer.pool if worker.kind != SELF)
+    workers = offer.pool.without_self()
     if len(offer.plan.steps) < MIN_STEPS_TO_COMPARE or not workers:
         return ""
-    best = Pool(workers=workers).best()
+    best = workers.best()
     plan = Plan(steps=(Step(worker=best.name, subtask=""),))
     (alone,) = estimate_steps(offer.question_for, plan, offer.pool, offer.profile)
     text = f"one call of {one_line(best.name)} alone: usually {alone.usual_tokens:,} tokens"
@@ -203,7 +203,7 @@ def _describe_cost(expected: PlanEstimate) -> str:
 
 
 def flow_lines(sent: Sequence[Disclosure], screen: Screen) -> list[Line]:
-    """A heading for each recipient; under it the calls, and under each call its texts."""
+    """Return a heading for each recipient; under it the calls, and under each call its texts."""
     lines: list[Line] = []
     for recipient, calls in group_by_recipient(sent).items():
         if lines:
@@ -241,7 +241,7 @@ def stand_in_lines(recipients: Iterable[str], screen: Screen) -> list[Line]:
 
 
 def flow_json(sent: Sequence[Disclosure]) -> list[dict[str, Any]]:
-    """The same as JSON values."""
+    """Return the same as JSON values."""
     listed = []
     for recipient, calls in group_by_recipient(sent).items():
         rows = []
@@ -254,7 +254,7 @@ def flow_json(sent: Sequence[Disclosure]) -> list[dict[str, Any]]:
 
 
 def group_by_recipient(sent: Sequence[Disclosure]) -> dict[str, list[Disclosure]]:
-    """The calls by recipient, in the order of each recipient's first call."""
+    """Return the calls by recipient, in the order of each recipient's first call."""
     groups: dict[str, list[Disclosure]] = {}
     for call in sent:
         groups.setdefault(call.recipient, []).append(call)

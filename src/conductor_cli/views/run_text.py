@@ -30,6 +30,7 @@ from conductor_cli.core.trace import (
     Trace,
     describe_approval,
     describe_revised_plan,
+    find_step,
 )
 
 MAX_MESSAGE: Final = 400  # Characters of an error's message or hint that are shown
@@ -65,7 +66,7 @@ _DAY_LIMITS: Final = {
 
 
 def shorten_line(text: str, length: int = MAX_QUOTE) -> str:
-    """The beginning of `text` as one line."""
+    """Return the beginning of `text` as one line."""
     # Cut first, so that a text of megabytes is not sanitized for one line of it.
     line = one_line(text[: 10 * length])
     if len(line) <= length:
@@ -74,12 +75,12 @@ def shorten_line(text: str, length: int = MAX_QUOTE) -> str:
 
 
 def quote_text(text: str, length: int = MAX_QUOTE) -> str:
-    """The beginning of `text` as one line, in quotation marks."""
+    """Return the beginning of `text` as one line, in quotation marks."""
     return f'"{shorten_line(text, length)}"'
 
 
 def short_name(name: str) -> str:
-    """The name of a worker or a tool in one line of bounded length.
+    """Return the name of a worker or a tool in one line of bounded length.
 
     A step on `self` is called what it is, a review.
     """
@@ -103,7 +104,7 @@ def describe_attachment(attachment: Attachment) -> str:
 
 
 def describe_file(file: File) -> str:
-    """A file with its type and size; of a text its characters."""
+    """Return a file with its type and size; of a text its characters."""
     if file.attachment is not None:
         return describe_attachment(file.attachment)
     return f"{one_line(file.name)} ({format_count(len(file.text), 'character')})"
@@ -134,7 +135,7 @@ def tool_name(use: ToolRecord | ev.ToolOffered | ev.ToolCalled) -> str:
 
 
 def running_calls(record: StepRecord) -> list[ToolRecord]:
-    """The calls that a step waits for.
+    """Return the calls that a step waits for.
 
     A call without an end may also have been broken off with its attempt.
     """
@@ -160,14 +161,6 @@ def is_reused(record: StepRecord, trace: Trace) -> bool:
     )
 
 
-def find_step(trace: Trace, number: int) -> StepRecord | None:
-    """Return the step of this number; None when the trace has none."""
-    for record in trace.steps:
-        if record.number == number:
-            return record
-    return None
-
-
 def describe_access(access: tuple[int, ...]) -> str:
     """`reads 1 and 3`, `reads question and files only`.
 
@@ -178,7 +171,7 @@ def describe_access(access: tuple[int, ...]) -> str:
 
 
 def describe_worker(record: StepRecord) -> str:
-    """The worker that did a step, and the planned one when another took over."""
+    """Return the worker that did a step, and the planned one when another took over."""
     worker = short_name(record.worker)
     planned = short_name(record.step.worker)
     if worker == planned:
@@ -187,7 +180,7 @@ def describe_worker(record: StepRecord) -> str:
 
 
 def tokens_so_far(record: StepRecord) -> int:
-    """A guess at the tokens of a running step, four characters each.
+    """Return a guess at the tokens of a running step, four characters each.
 
     The exact number is known at its end.
     """
@@ -537,7 +530,7 @@ def problem_lines(trace: Trace, *, stored: bool) -> list[str]:
         hint = one_line(with_hint(trace.error).hint)[:MAX_MESSAGE]
     if hint:
         hint = f"  {hint}"
-    return [line for line in (problem, hint, resume) if line]
+    return list(filter(None, (problem, hint, resume)))
 
 
 def _describe_problem(trace: Trace) -> str:

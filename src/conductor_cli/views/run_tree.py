@@ -292,8 +292,11 @@ def _remark(record: StepRecord, run: _Run) -> str:
 
 def _branches_of_step(record: StepRecord, run: _Run) -> Iterator[Node]:
     """Yield what happened, in its order, then the nested run and the steps that read this one."""
-    happened = [(attempt.ended, _failed_attempt(attempt, record)) for attempt in record.failed]
-    happened += [(use.started, _tool_call(use, record, run)) for use in record.tools]
+    happened = []
+    for attempt in record.failed:
+        happened.append((attempt.ended, _failed_attempt(attempt, record)))
+    for use in record.tools:
+        happened.append((use.started, _tool_call(use, record, run)))
     for notice in run.trace.notices:
         if notice.step == record.number:
             happened.append((notice.at, _notice(notice.text)))
@@ -381,7 +384,7 @@ def _status(record: StepRecord, run: _Run) -> str:
 
 def _figures(record: StepRecord, run: _Run) -> tuple[str, ...]:
     """Return a step's time and tokens and, where some worker has a price, its cost."""
-    is_priced = any(worker.price and any(worker.price.amounts()) for worker in run.trace.pool)
+    is_priced = any(worker.price and not worker.price.is_free for worker in run.trace.pool)
     took = ""
     tokens = ""
     cost = ""
@@ -550,9 +553,9 @@ def _describe_progress(trace: Trace, now: float) -> str:
         progress = f"{done} of {format_count(len(trace.steps), 'step')} done"
     else:
         progress = f"{format_count(done, 'step')} done"
-    failed = [record for record in trace.steps if record.state == "failed"]
+    failed = sum(record.state == "failed" for record in trace.steps)
     if failed:
-        progress += f", {len(failed)} failed"
+        progress += f", {failed} failed"
     parts = (
         describe_wait(trace),
         format_duration(now, tenths=False),
@@ -662,8 +665,13 @@ def _node(node: Node, layout: TreeLayout, position: _Position) -> Iterator[Row]:
         yield from _step_lines(node, layout, position)
     else:
         yield from _remark_line(node, layout, position)
-    happened = [child for child in node.children if child.kind in HAPPENED]
-    below = [child for child in node.children if child.kind not in HAPPENED]
+    happened = []
+    below = []
+    for child in node.children:
+        if child.kind in HAPPENED:
+            happened.append(child)
+        else:
+            below.append(child)
     response = list(_response(node, layout, position))
     is_closed = not response and not below
     yield from _branches(happened, layout, position, node, closed=is_closed)
@@ -820,8 +828,10 @@ def _with_state(line: Line, node: Node, layout: TreeLayout) -> Line:
     if status:
         text = screen.crop(_with_fitting_figures(status, figures, room), room)
     else:
-        columns = zip(figures, FIGURE_WIDTHS, strict=False)
-        text = "".join(f"{figure:<{width - 1}} " for figure, width in columns)[:room].rstrip()
+        text = ""
+        for figure, width in zip(figures, FIGURE_WIDTHS, strict=False):
+            text += f"{figure:<{width - 1}} "
+        text = text[:room].rstrip()
     line = cut(line, screen.width - layout.state_width - 1)
     gap = screen.width - layout.state_width - cells(line)
     return (*line, (" " * gap, "plain"), (mark, state), (text, "quiet"))

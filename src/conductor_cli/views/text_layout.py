@@ -120,7 +120,7 @@ class Screen:
         return lines
 
     def _wrap_indented(self, text: str, width: int) -> list[str]:
-        """As `wrap`, for a line whose indentation says something, as that of code does."""
+        """Return the rows of a line, as `wrap` does, each with the indentation of the line."""
         line = text.lstrip("\n").expandtabs(4)
         depth = min(len(line) - len(line.lstrip(" ")), width // 2)
         return [" " * depth + row for row in self.wrap(line, width - depth)]
@@ -143,7 +143,7 @@ class Screen:
         return lines
 
     def block(self, text: str, width: int) -> list[str]:
-        """All lines of `text`, wrapped.
+        """Return all lines of `text`, wrapped.
 
         At most a third of the screen, and then how many lines follow: `+3 lines`.
         """
@@ -226,7 +226,7 @@ def cut(line: Line, width: int) -> Line:
 
 
 def page_screen(width: int, encoding: str, environ: Mapping[str, str]) -> Screen:
-    """A screen for a page of text on a terminal of this width; 0 for a file or a pipe."""
+    """Return a screen for a page of text on a terminal of this width; 0 for a file or a pipe."""
     return Screen(width=width or WIDEST, encoding=encoding, words=cannot_redraw(environ))
 
 

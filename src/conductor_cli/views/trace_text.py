@@ -10,13 +10,12 @@ from conductor_cli.config.settings import format_value
 from conductor_cli.core.formatting import format_cost, format_count, format_duration
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.terminal_text import one_line, reveal
-from conductor_cli.core.trace import StepRecord, ToolRecord, Trace
+from conductor_cli.core.trace import StepRecord, ToolRecord, Trace, find_step
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.run_text import (
     also_worker,
     describe_file,
     describe_outcome,
-    find_step,
     message_text,
     tool_name,
 )
@@ -30,7 +29,7 @@ WIDE: Final = Screen(width=WIDEST)
 def trace_lines(
     trace: Trace, *, live: bool = False, prompts: bool = False, screen: Screen = WIDE
 ) -> list[Line]:
-    """The whole run; with `prompts`, what each worker was sent.
+    """Return the whole run; with `prompts`, what each worker was sent.
 
     Whoever shows the texts makes them safe.
     """
@@ -77,13 +76,12 @@ def step_lines(trace: Trace, number: int, *, screen: Screen = WIDE) -> list[Line
     record = find_step(trace, number)
     assert record is not None
     node = step_node(record, trace)
-    children = tuple(
-        child
-        for child in node.children
-        if child.kind != "step" or child.number.startswith(f"{number}.")
-    )
+    children = []
+    for child in node.children:
+        if child.kind != "step" or child.number.startswith(f"{number}."):
+            children.append(child)
     lines = [
-        *_tree(replace(node, children=children, text=""), screen),
+        *_tree(replace(node, children=tuple(children), text=""), screen),
         _plain(f"   {usage_text(record.usage)}"),
         BLANK,
     ]

@@ -32,11 +32,12 @@ from conductor_cli.core.errors import ConductorError, FailureReason, UsageError
 from conductor_cli.core.events import Mode
 from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.learning import Verdict, describe_rating
+from conductor_cli.core.mappings import by_name, names_of
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
-from conductor_cli.core.usage import NO_USAGE
+from conductor_cli.core.usage import total_usage
 from conductor_cli.run import RunSpec
 from conductor_cli.server.acp.content import Block, read_prompt
 from conductor_cli.server.acp.updates import EditorFeed, plan_text
@@ -296,7 +297,7 @@ class EditorSession:
     async def choose_workers(self, words: str, feed: EditorFeed) -> StopReason:
         """Use only some workers from now on, and say which there are."""
         names = tuple(words.replace(",", " ").split())
-        workers = {worker.name: worker for worker in offered_workers(self.settings())}
+        workers = by_name(offered_workers(self.settings()))
         offered = self._offered()
         if names == ("all",):
             self._only = ()
@@ -316,11 +317,11 @@ class EditorSession:
         """Return the names of the workers that this process may use."""
         if self.starter.options.workers:
             return self.starter.options.workers
-        return tuple(worker.name for worker in offered_workers(self.settings()))
+        return tuple(names_of(offered_workers(self.settings())))
 
     async def show_cost(self, _: str, feed: EditorFeed) -> StopReason:
         """Say what the runs of this session have cost."""
-        usage = sum((run.usage for run in self.runs), NO_USAGE)
+        usage = total_usage(self.runs)
         runs = format_count(len(self.runs), "run")
         tokens = format_count(usage.tokens, "token")
         feed.say(f"{runs} in this session: {tokens}, {format_cost(usage)}")

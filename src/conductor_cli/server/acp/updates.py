@@ -41,7 +41,7 @@ from conductor_cli.core.input_requests import InputReply
 from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.question import shorten
 from conductor_cli.core.terminal_text import StreamSanitizer, one_line, sanitize
-from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.core.trace import StepRecord, Trace, find_step
 from conductor_cli.run import Run
 from conductor_cli.server.runs.narration import AnswerText, Reasoning, ResponseStream
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
@@ -50,7 +50,6 @@ from conductor_cli.views.run_text import (
     describe_failure,
     describe_notice,
     describe_totals,
-    find_step,
     short_name,
     shorten_line,
     tool_name,

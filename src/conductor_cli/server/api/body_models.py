@@ -215,13 +215,12 @@ class OwnOptions(Body):
     @classmethod
     def _refuse_unknown(cls, value: object) -> object:
         """A misspelt limit would be none."""
-        unknown = None
-        if isinstance(value, dict):
-            unknown = next((name for name in value if name != "max_cost"), None)
-        if unknown is not None:
-            raise fault(
-                f"has no field {quoted(str(unknown))}; it has max_cost", "unknown_parameter"
-            )
+        if not isinstance(value, dict):
+            return value
+        for name in value:
+            if name != "max_cost":
+                message = f"has no field {quoted(str(name))}; it has max_cost"
+                raise fault(message, "unknown_parameter")
         return value
 
 
@@ -312,12 +311,12 @@ _LABELS: Final = frozenset(
 """Fields that label a request for its provider: no answer is missed without them."""
 
 
-def ignored_fields(asked: BaseModel, body: Mapping[str, Any]) -> tuple[str, ...]:
+def ignored_fields(parsed: BaseModel, body: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the fields of a body that have no effect here, at most 20."""
-    known = type(asked).model_fields.keys() | _LABELS
+    named_fields = type(parsed).model_fields.keys() | _LABELS
     names = list[str]()
     for name, value in body.items():
-        if value is not None and name not in known:
+        if value is not None and name not in named_fields:
             names.append(one_line(name[:200])[:60])
     if any(isinstance(tool, Mapping) and _is_strict(tool) for tool in body.get("tools") or ()):
         names.append("tools[].strict")
@@ -334,7 +333,7 @@ def _is_strict(tool: Mapping[str, Any]) -> bool:
 
 def unique_texts(texts: Iterable[str] | None) -> tuple[str, ...]:
     """The texts that are not empty, each once."""
-    return tuple(dict.fromkeys(text for text in texts or () if text))
+    return tuple(dict.fromkeys(filter(None, texts or ())))
 
 
 def as_parts(content: object) -> object:
@@ -394,7 +393,7 @@ class AnswerFormat(Body):
 
 def with_system_text(texts: Iterable[str], talk: Iterable[Message]) -> tuple[Message, ...]:
     """A conversation after all system texts, which become one message."""
-    system = "\n\n".join(text for text in texts if text)
+    system = "\n\n".join(filter(None, texts))
     if not system:
         return tuple(talk)
     return (Message(role="system", content=system), *talk)

@@ -220,5 +220,5 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
 
 def _texts(value: object) -> list[str]:
     if isinstance(value, list):
-        return [str(item) for item in value]
+        return list(map(str, value))
     return [] if value is None else [str(value)]

@@ -33,7 +33,7 @@ def chat_usage(usage: ServedUsage) -> dict[str, Any]:
 
 
 def responses_usage(usage: ServedUsage) -> dict[str, Any]:
-    """The `usage` of Responses."""
+    """Return the tokens of an answer by their kinds, as the Responses API names them."""
     return {
         "input_tokens": usage.answer.tokens_in,
         "input_tokens_details": _details_in(usage)

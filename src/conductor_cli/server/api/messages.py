@@ -550,32 +550,32 @@ def _refuse_thread(thread: object) -> None:
     raise RequestError(400, THREAD_UNSUPPORTED, message, param="thread", details=details)
 
 
-def _read_turns(asked: MessagesBody, files: AttachmentCollector) -> tuple[Message, ...]:
+def _read_turns(parsed: MessagesBody, files: AttachmentCollector) -> tuple[Message, ...]:
     """The system text, if there is any, then the turns. Raises `RequestError`."""
     system = list[str]()
     talk = list[Message]()
-    if asked.system is not None:
-        texts = files.take(_allowed(asked.system, "system", "system")).texts
+    if parsed.system is not None:
+        texts = files.take(_allowed(parsed.system, "system", "system")).texts
         system = [text for text in texts if not text.startswith(BILLING)]
-    for number, turn in enumerate(asked.messages):
+    for number, turn in enumerate(parsed.messages):
         blocks = _allowed(turn.content, f"messages[{number}].content", turn.role)
-        taken = files.take(blocks)
+        content = files.take(blocks)
         if turn.role == "system" and not talk:
-            system += taken.texts
+            system += content.texts
         elif turn.role == "system":
-            talk += late_instructions(taken.texts)
+            talk += late_instructions(content.texts)
         elif turn.role == "assistant":
             # The texts of one reply are one text, which other blocks interrupt.
-            calls = tuple(each for each in taken.found if isinstance(each, ToolCall))
-            if taken.texts or calls:
+            calls = tuple(each for each in content.found if isinstance(each, ToolCall))
+            if content.texts or calls:
                 talk.append(
-                    Message(role="assistant", content="".join(taken.texts), tool_calls=calls)
+                    Message(role="assistant", content="".join(content.texts), tool_calls=calls)
                 )
         else:
-            results = [each for each in taken.found if isinstance(each, Message)]
+            results = [each for each in content.found if isinstance(each, Message)]
             talk += results
-            if taken.texts or taken.attachments or not results:
-                talk.append(taken.message("user", joint="\n\n"))
+            if content.texts or content.attachments or not results:
+                talk.append(content.message("user", joint="\n\n"))
     return with_system_text((text for text in system if text.strip()), talk)
 
 
@@ -587,11 +587,11 @@ def _allowed(blocks: list[Any], where: str, role: str) -> list[Any]:
     return blocks
 
 
-def _read_tools(asked: MessagesBody) -> tuple[dict[str, Tool], dict[str, str]]:
+def _read_tools(parsed: MessagesBody) -> tuple[dict[str, Tool], dict[str, str]]:
     """Return the client's tools by their names, and the kinds of all others by theirs."""
     tools = dict[str, Tool]()
-    hosted = {"": "mcp"} if asked.mcp_servers else dict[str, str]()
-    for number, tool in enumerate(asked.tools or ()):
+    hosted = {"": "mcp"} if parsed.mcp_servers else dict[str, str]()
+    for number, tool in enumerate(parsed.tools or ()):
         if tool.type not in {None, "custom"}:
             kind = kind_of_tool(str(tool.type))
             if kind in MESSAGES_TOOLS:

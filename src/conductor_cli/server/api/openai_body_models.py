@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, Field
 
 from conductor_cli.core.chat import Attachment, Tool, ToolChoice
+from conductor_cli.core.mappings import by_name
 from conductor_cli.server.api.body_models import (
     MISSING,
     NO_SCREENS,
@@ -312,7 +313,7 @@ class OpenAIAsking(Asking):
             hosted = [
                 kind_of_tool(each.type) for each in inner.tools if not each.is_of_client(tools)
             ]
-            tools = {tool.name: tool for tool in allowed}
+            tools = by_name(allowed)
             mode = inner.mode or "auto"
             where = f"{where}.mode"
         elif choice.type == "mode":
@@ -347,11 +348,11 @@ def _add_function(tools: dict[str, Tool], entry: _ToolEntry, place: str, namespa
     add_tool(tools, replace(tool, namespace=namespace), where)
 
 
-def read_sampling(asked: BaseModel) -> dict[str, Any]:
+def read_sampling(parsed: BaseModel) -> dict[str, Any]:
     """Return the fields of a request that say how tokens are drawn, besides the temperature."""
     sampling = dict[str, Any]()
     for name in SAMPLING_FIELDS:
-        value = getattr(asked, name, None)
+        value = getattr(parsed, name, None)
         if value is not None and value != {}:
             sampling[name] = value
     return sampling

@@ -623,34 +623,34 @@ _SECRET_FIELDS: Final = frozenset({"authorization", "headers"})
 """Fields of a tool that are said to nobody again: they may hold keys."""
 
 
-def _ineffective(asked: ResponsesBody) -> list[str]:
+def _ineffective(parsed: ResponsesBody) -> list[str]:
     """Return the names of fields that are said again and that change nothing here."""
     names = list[str]()
-    if asked.truncation == "auto":
+    if parsed.truncation == "auto":
         names.append("truncation")
-    if asked.max_tool_calls is not None:
+    if parsed.max_tool_calls is not None:
         names.append("max_tool_calls")
-    if asked.text is not None and asked.text.verbosity is not None:
+    if parsed.text is not None and parsed.text.verbosity is not None:
         names.append("text.verbosity")
     return names
 
 
-def _echo_of(asked: ResponsesBody, body: Mapping[str, Any]) -> dict[str, Any]:
+def _echo_of(parsed: ResponsesBody, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the response says of its request."""
     echo = dict(ECHO_OF_NOTHING)
     for name in _ECHOED:
-        value = getattr(asked, name)
+        value = getattr(parsed, name)
         if value is not None:
             echo[name] = value
-    if asked.reasoning is not None:
-        echo["reasoning"] = {"effort": asked.reasoning.effort, "summary": asked.reasoning.summary}
-    if asked.text is not None:
-        form = asked.text.format
+    if parsed.reasoning is not None:
+        echo["reasoning"] = {"effort": parsed.reasoning.effort, "summary": parsed.reasoning.summary}
+    if parsed.text is not None:
+        form = parsed.text.format
         echo["text"] = {"format": {"type": "text"}}
         if form is not None:
             echo["text"] = {"format": form.echo}
-        if asked.text.verbosity is not None:
-            echo["text"]["verbosity"] = asked.text.verbosity
+        if parsed.text.verbosity is not None:
+            echo["text"]["verbosity"] = parsed.text.verbosity
     if body.get("tool_choice") is not None:
         echo["tool_choice"] = body["tool_choice"]
     echo["tools"] = [_echo_of_tool(tool) for tool in body.get("tools") or ()]
@@ -665,26 +665,26 @@ def _echo_of_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _read_items(asked: ResponsesBody, files: AttachmentCollector) -> tuple[Message, ...]:
+def _read_items(parsed: ResponsesBody, files: AttachmentCollector) -> tuple[Message, ...]:
     """The conversation. The system texts before it become one message, the first.
 
     Raises `RequestError`.
     """
-    system = [asked.instructions or ""]
+    system = [parsed.instructions or ""]
     talk = list[Message]()
-    for number, item in enumerate(asked.input):
+    for number, item in enumerate(parsed.input):
         if isinstance(item, _MessageItem):
-            taken = files.take(item.content)
-            if taken.attachments and item.role != "user":
+            content = files.take(item.content)
+            if content.attachments and item.role != "user":
                 raise refused(f"input[{number}].content", TEXT_ONLY)
             if item.role == "user":
-                talk.append(taken.message("user"))
+                talk.append(content.message("user"))
             elif item.role == "assistant":
-                _add_reply(talk, "\n".join(taken.texts), ())
+                _add_reply(talk, "\n".join(content.texts), ())
             elif talk:
-                talk += late_instructions(taken.texts)
+                talk += late_instructions(content.texts)
             else:
-                system.append("\n".join(taken.texts))
+                system.append("\n".join(content.texts))
         elif isinstance(item, _ClientCallItem):
             _add_reply(talk, "", (item.read(),))
         elif isinstance(item, _ClientOutputItem):

@@ -564,7 +564,7 @@ def _sent_keys(headers: Mapping[str, str]) -> list[str]:
     if scheme.lower() == "bearer":
         sent_keys.append(bearer.strip())
     sent_keys.append(headers.get("x-api-key", "").strip())
-    return [key for key in sent_keys if key]
+    return list(filter(None, sent_keys))
 
 
 async def _answer_preflight(headers: Mapping[str, str], send: Send) -> None:

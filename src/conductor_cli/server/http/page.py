@@ -267,7 +267,7 @@ def _worker_row(worker: Worker) -> list[str]:
 def _price_texts(price: Price | None) -> tuple[str, str]:
     if price is None:
         return "unknown", "unknown"
-    if not any(price.amounts()):
+    if price.is_free:
         return "free", "free"
     prefix = "from " if price.longer else ""  # long calls cost more
     return prefix + format_money(price.input), prefix + format_money(price.output)
@@ -293,7 +293,7 @@ def node_data(node: Node) -> Data:
         "label": _label(node.label),
         "remark": one_line(node.remark),
         "status": node.status,
-        "figures": [figure for figure in node.figures if figure],
+        "figures": list(filter(None, node.figures)),
         "text": sanitize(text).strip("\n"),
         "thinking": node.thinking,
         "answers": node.answers,

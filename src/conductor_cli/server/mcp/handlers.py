@@ -56,7 +56,7 @@ from conductor_cli.core.plan import MAX_STEPS, Plan
 from conductor_cli.core.plan_file import PlanFile, format_plan_file
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.terminal_text import one_line, sanitize
-from conductor_cli.core.trace import ENDED, Trace
+from conductor_cli.core.trace import ENDED, Trace, find_step
 from conductor_cli.run import Run, RunSpec
 from conductor_cli.server.mcp.tools import (
     TOOLS,
@@ -84,7 +84,6 @@ from conductor_cli.views.run_text import (
     describe_event,
     describe_notice,
     describe_outcome,
-    find_step,
     short_name,
     tokens_so_far,
     with_hint,

@@ -23,11 +23,11 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, ToolCall
 from conductor_cli.core.continuation import who_answers
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.core.trace import StepRecord, Trace, find_step
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError, ServedAnswer, ServedUsage, StepUsage
-from conductor_cli.views.run_text import describe_event, describe_notice, find_step, quote_text
+from conductor_cli.views.run_text import describe_event, describe_notice, quote_text
 
 SHOWN_STEPS: Final = (
     ev.StepPlanned

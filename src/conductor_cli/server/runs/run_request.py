@@ -28,6 +28,7 @@ from conductor_cli.core.chat import Message, text_size
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.events import Mode
 from conductor_cli.core.formatting import format_list
+from conductor_cli.core.mappings import names_of
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.question import File
 from conductor_cli.core.terminal_text import one_line
@@ -215,7 +216,7 @@ def model_names(settings: Settings) -> tuple[str, ...]:
     """
     if "conductor.pool" in settings.given:
         return tuple(MODELS)
-    return tuple(dict.fromkeys((*MODELS, *(pool.name for pool in settings.pools))))
+    return tuple(dict.fromkeys((*MODELS, *names_of(settings.pools))))
 
 
 def find_served_model(name: str, effort: str, settings: Settings) -> tuple[Mode, str]:
@@ -391,7 +392,7 @@ async def build_rerun(starter: RunStarter, again: Trace, run: str, client: Princ
     only = starter.options.workers
     # Else a run keeps its own workers, whatever the pool is today
     if settings["conductor.pool"] and not only:
-        only = tuple(worker.name for worker in offered_workers(settings))
+        only = tuple(names_of(offered_workers(settings)))
     settings, _ = keep_policy_of(settings, again)
     settings = replace(settings, rehearsal=settings.rehearsal or is_rehearsal_run(again))
     return ServedJob(
