@@ -74,8 +74,8 @@ def state_command(
     except StateUnavailable as error:
         # Whoever looks after the database may know where it is, and what it says
         problem = f"{state.place}: {error.message}"
-        if state.database.said:
-            problem += f": {state.database.said}"
+        if state.database.last_reply:
+            problem += f": {state.database.last_reply}"
         raise StateUnavailable(problem, hint="docs/scale.md says what it needs") from None
 
 

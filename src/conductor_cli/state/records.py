@@ -177,9 +177,9 @@ class Names:
         try:
             make_private_directory(self._path.parent)
             with exclusive_lock(self._path.with_name(f".{self._path.name}.lock")):
-                newest = {name: value} | {
-                    key: old for key, old in self.read().items() if key != name
-                }
+                older = self.read()
+                older.pop(name, None)
+                newest = {name: value} | older
                 kept = dict(reversed([*newest.items()][:MAX_NAMES]))
                 write_atomically(
                     self._path, json.dumps(kept, ensure_ascii=False, indent=1) + "\n", mode=0o600

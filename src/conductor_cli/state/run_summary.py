@@ -78,6 +78,10 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
     waits = ""
     if state == "running" and trace.waits_for is not None:
         waits = one_line(describe_approval(trace.waits_for))
+    recovered = []
+    for notice in trace.all_notices():
+        if notice.recovered:
+            recovered.append(one_line(_text_of_notice(notice)))
     return StoredRun(
         run=run,
         state=state,
@@ -90,9 +94,7 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
         resumed=one_line(trace.resumed),
         conductor=one_line(trace.conductor),
         problem=one_line(problem or "; ".join(damage)),
-        recovered=SEPARATOR.join(
-            one_line(_text_of_notice(notice)) for notice in trace.all_notices() if notice.recovered
-        ),
+        recovered=SEPARATOR.join(recovered),
         question=one_line(trace.question.text),
         subtasks=SEPARATOR.join(one_line(record.step.subtask) for record in records),
         answers=SEPARATOR.join(answers),

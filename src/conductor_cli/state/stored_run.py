@@ -128,7 +128,7 @@ def _parts(text: str) -> list[str]:
 def normalize_terms(terms: Iterable[str]) -> tuple[str, ...]:
     """Search terms with single spaces, as the indexed texts have them. Blank terms are left out."""
     normalized = (" ".join(term.split()) for term in terms)
-    return tuple(term for term in normalized if term)
+    return tuple(filter(None, normalized))
 
 
 OFFERED_NAMES: Final = 200  # Ids that are offered to a shell for completion

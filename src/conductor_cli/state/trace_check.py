@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -30,7 +29,7 @@ from conductor_cli.state.trace_lines import (
     read_hash,
     split_records,
 )
-from conductor_cli.system.disk import link_or_copy, write_atomically
+from conductor_cli.system.disk import free_path, link_or_copy, write_atomically
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 ASIDE: Final = ".damaged-"
@@ -234,8 +233,7 @@ def repair_trace(path: Path, check: TraceCheck) -> Path | None:
         for record in _repaired_records(path, check.faults):
             line, link = add_hash(record, link)
             content += [line, b"\n"]
-    names = (path.with_name(f"{path.name}{ASIDE}{number}") for number in count(1))
-    aside = next(name for name in names if not name.exists())
+    aside = free_path(path, ASIDE)
     # The old file has its second name before the new one takes its first: a kill in between loses
     # nothing.
     link_or_copy(path, aside)

@@ -104,7 +104,7 @@ class Database:
         self._password: str | None = None
         # What PostgreSQL said last of what it would not do, with addresses, for whoever looks after
         # it
-        self.said = ""
+        self.last_reply = ""
         self.place = re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", url).partition("?")[0]
         self.owner = f"{os.getpid()}-{secrets.token_hex(8)}"
         # Seconds by which the clock of the database is before that of this machine
@@ -320,11 +320,13 @@ class Database:
         """Raise what psycopg says as an error of ours, which says no address; the log has that."""
         psycopg = _psycopg()
         reply = KNOWN_SECRETS.redact(" ".join(str(error).split()))
-        self.said = reply
+        self.last_reply = reply
         log.info("%s: %s", self.place, reply)
-        message = next(
-            (text for part, text in _SAID.items() if re.search(part, reply)), AWAY_MESSAGE
-        )
+        message = AWAY_MESSAGE
+        for part, text in _SAID.items():
+            if re.search(part, reply):
+                message = text
+                break
         # What PostgreSQL says of a statement names neither an address nor a role.
         if message == AWAY_MESSAGE and not isinstance(error, psycopg.OperationalError):
             message = f"the database of the state refuses: {str(error).splitlines()[0]:.200}"

@@ -74,10 +74,12 @@ class SharedRatings:
                 rows = self._database.call(
                     "SELECT rating FROM conductor_ratings ORDER BY id DESC LIMIT %s", NEWEST_RATINGS
                 )
-                parsed = (parse_rating(text.encode()) for (text,) in reversed(rows))
-                self._known = StoredRatings(
-                    ratings=tuple(rating for rating in parsed if rating is not None)
-                )
+                ratings = []
+                for (text,) in reversed(rows):
+                    rating = parse_rating(text.encode())
+                    if rating is not None:
+                        ratings.append(rating)
+                self._known = StoredRatings(ratings=tuple(ratings))
             except ConductorError as error:
                 self._known = StoredRatings(problem=error.message)
             self._read_at = time.monotonic()
