@@ -155,9 +155,9 @@ _SYSTEM_WORDS: Final = re.compile(
 """How servers say that a model's template has no place for a system message."""
 
 
-def refuses_system_messages(said: ErrorBody) -> bool:
+def refuses_system_messages(reported: ErrorBody) -> bool:
     """Return whether a server refuses a conversation for its system message."""
-    return _SYSTEM_WORDS.search(said.message) is not None
+    return _SYSTEM_WORDS.search(reported.message) is not None
 
 
 _CONTROL_CHARACTERS: Final = re.compile(
@@ -185,7 +185,7 @@ class ApiError(ModelError):
     """What a server said in an answer with an error status, or in an error object of status 200."""
 
     def __init__(
-        self, name: str, reason: ModelErrorReason, status: int, said: ErrorBody, words: str
+        self, name: str, reason: ModelErrorReason, status: int, reported: ErrorBody, words: str
     ) -> None:
         """`words` is what to show of the answer of the server called `name`."""
         message, hint = _MEANINGS[reason]
@@ -194,7 +194,7 @@ class ApiError(ModelError):
             shown = f"{message} ({status})"
         super().__init__(reason, f"{name}: {shown}{f': {words}' if words else ''}", hint=hint)
         self.status = status
-        self.said = said
+        self.reported = reported
         self.headers: Mapping[str, str] = {}
         """Those of an answer with an error status, their names in lower case."""
 
@@ -203,30 +203,28 @@ def error_of_response(
     name: str, status: int, headers: Mapping[str, str], body: bytes, secrets: Secrets
 ) -> ApiError:
     """Return the error for an answer with an error status. Header names are in lower case."""
-    said = parse_error_body(_parse_json(body))
-    words = clean_excerpt(said.message or body, secrets)
+    reported = parse_error_body(_parse_json(body))
+    words = clean_excerpt(reported.message or body, secrets)
     if 300 <= status < 400:
         target = headers.get("location", "nowhere")
         words = clean_excerpt(f"redirects are not followed; this one leads to {target}", secrets)
-    error = ApiError(name, reason_of_status(status, said), status, said, words)
+    error = ApiError(name, reason_of_status(status, reported), status, reported, words)
     error.headers = headers
     wait = retry_after(headers, time.time())
-    error.retry_after = said.wait if wait is None else wait
+    error.retry_after = reported.wait if wait is None else wait
     return error
 
 
 def error_in_body(name: str, value: object, secrets: Secrets) -> ApiError:
     """Return the error for an error object inside an answer with status 200."""
-    said = parse_error_body(value)
-    reason: ModelErrorReason = next(
-        (kind for kind in map(_reason_of_code, said.codes) if kind), "broken"
-    )
+    reported = parse_error_body(value)
+    reason: ModelErrorReason = next(filter(None, map(_reason_of_code, reported.codes)), "broken")
     return ApiError(
         name,
-        "length" if exceeds_context(said) else reason,
+        "length" if exceeds_context(reported) else reason,
         200,
-        said,
-        clean_excerpt(said.message, secrets),
+        reported,
+        clean_excerpt(reported.message, secrets),
     )
 
 
@@ -260,7 +258,9 @@ def parse_error_body(value: object) -> ErrorBody:
     )
 
 
-def rejected_parameter(said: ErrorBody, body: Mapping[str, Any], renamed: Mapping[str, str]) -> str:
+def rejected_parameter(
+    reported: ErrorBody, body: Mapping[str, Any], renamed: Mapping[str, str]
+) -> str:
     """Return the parameter of `body` that a server gives as the reason for its refusal.
 
     Empty if it names none.
@@ -269,25 +269,25 @@ def rejected_parameter(said: ErrorBody, body: Mapping[str, Any], renamed: Mappin
     words.
     """
     snake = (
-        re.sub(r"(?<=[a-z])(?=[A-Z])", "_", f"{said.parameter} {said.message}")
+        re.sub(r"(?<=[a-z])(?=[A-Z])", "_", f"{reported.parameter} {reported.message}")
         .lower()
         .replace(" ", "_")
     )
-    for own, name in renamed.items():
-        if name in body and own in snake:
+    for name_of_server, name in renamed.items():
+        if name in body and name_of_server in snake:
             return name
     sent = [name for name in (*MAX_TOKENS_FIELDS, *OPTIONAL_FIELDS) if name in body]
     for name in sent:
-        if name == said.parameter or re.search(rf"""['"`]{name}\b""", said.message):
+        if name == reported.parameter or re.search(rf"""['"`]{name}\b""", reported.message):
             return name
     for name in sent:
         # Without quotes, `seed` or `stop` may be any word of the message.
-        if ("_" in name or name == "temperature") and re.search(rf"\b{name}\b", said.message):
+        if ("_" in name or name == "temperature") and re.search(rf"\b{name}\b", reported.message):
             return name
-    if "stream" in body and _STREAM_WORDS.search(said.message):
+    if "stream" in body and _STREAM_WORDS.search(reported.message):
         return "stream"
     constraint = next((name for name in sent if name in CONSTRAINT_FIELDS), "")
-    return constraint if _CONSTRAINT_WORDS.search(said.message) else ""
+    return constraint if _CONSTRAINT_WORDS.search(reported.message) else ""
 
 
 def clean_excerpt(text: str | bytes, secrets: Secrets) -> str:
@@ -359,26 +359,26 @@ def wait_in_words(message: str) -> float | None:
     return None if match is None else _parse_seconds(match["wait"])
 
 
-def exceeds_context(said: ErrorBody) -> bool:
+def exceeds_context(reported: ErrorBody) -> bool:
     """Return whether a server says that the model cannot hold so many tokens.
 
     By its code, else in its words.
     """
-    reasons = [_reason_of_code(code) for code in said.codes]
+    reasons = [_reason_of_code(code) for code in reported.codes]
     if "length" in reasons:
         return True
     if "rate" in reasons:
         return False
-    return _TOO_LONG_WORDS.search(said.message) is not None
+    return _TOO_LONG_WORDS.search(reported.message) is not None
 
 
-def reason_of_status(status: int, said: ErrorBody = NO_BODY) -> ModelErrorReason:
+def reason_of_status(status: int, reported: ErrorBody = NO_BODY) -> ModelErrorReason:
     """Return what an HTTP status means, with what the server said."""
-    if status in (400, 413, 422, 500) and exceeds_context(said):
+    if status in (400, 413, 422, 500) and exceeds_context(reported):
         return "length"
-    if status == 400 and "auth" in map(_reason_of_code, said.codes):
+    if status == 400 and "auth" in map(_reason_of_code, reported.codes):
         return "auth"  # Google's answer to a wrong key
-    if status == 429 and any(_says_no_credit(code) for code in said.codes):
+    if status == 429 and any(_says_no_credit(code) for code in reported.codes):
         return "refused"  # asking again does not help an account without credit
     if 300 <= status < 400:
         return "missing"

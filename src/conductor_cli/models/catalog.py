@@ -50,7 +50,7 @@ NO_KEY: Final = "no-key-is-needed"  # what litellm sends as a key to a server th
 
 
 def no_stored_key(_kind: str, _base_url: str) -> None:
-    """No key is stored."""
+    """Return no key, for a place where none is stored."""
 
 
 def open_model(
@@ -133,7 +133,7 @@ def _scripted(worker: Worker) -> ScriptedModel:
 
 def _secrets_passed_on(worker: Worker, environ: Mapping[str, str]) -> list[str]:
     """Return the values of variables that a program gets, as far as these are secret."""
-    names = [str(name) for name in worker.options.get("env") or ()]
+    names = list(map(str, worker.options.get("env") or ()))
     return [environ.get(name, "").strip() for name in names if _SECRET_VARIABLE.search(name)]
 
 

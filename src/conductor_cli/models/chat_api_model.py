@@ -34,7 +34,7 @@ from conductor_cli.models.api_errors import (
     rejected_parameter,
     shorter_output,
 )
-from conductor_cli.models.base import Features, check_features
+from conductor_cli.models.base import Features, check_features, lower_limit
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.chat_apis.base import ChatApi
 from conductor_cli.models.chat_body import JsonBody, request_body
@@ -90,8 +90,10 @@ class ChatApiModel:
         self._schemas = preset.schemas
         self._secrets = secrets or Secrets()
         self._secrets.add(key)
-        own = {str(name): str(value) for name, value in self._options.get("headers", {}).items()}
-        headers = self._api.headers(key) | own
+        own_headers = {
+            str(name): str(value) for name, value in self._options.get("headers", {}).items()
+        }
+        headers = self._api.headers(key) | own_headers
         ca_file = self._options.get("ca_file", "")
         self._server = HttpClient(base_url, headers=headers, secrets=self._secrets, ca_file=ca_file)
         self._opens_thinking = _OPENS_THINKING.search(model.lower()) is not None
@@ -114,17 +116,17 @@ class ChatApiModel:
         spared = frozenset[str]()
         while True:
             prepare = partial(self._prepare, request, dropped)
-            dropped, asked, body = await run_in_thread_if_large(
+            dropped, max_tokens, body = await run_in_thread_if_large(
                 text_size(request.messages), prepare
             )
-            reply = self._reply_reader(request, asked)
+            reply = self._reply_reader(request, max_tokens)
             try:
                 async with self._server.open(
                     "POST",
                     self._api.path_of(self._model),
                     body=body,
                     seconds=_remaining(ends),
-                    limit=stream_limit(UNLIMITED_TOKENS if asked is None else asked),
+                    limit=stream_limit(UNLIMITED_TOKENS if max_tokens is None else max_tokens),
                 ) as answer:
                     # No error status, so the server takes this request. Calls beside it may have
                     # learned more.
@@ -134,7 +136,7 @@ class ChatApiModel:
                     if spared:
                         yield Chunk(note=f"{self._server.name} {REFUSED_SCHEMA}")
                     while not reply.ended:
-                        batch = await answer.events(reply_limit(asked))
+                        batch = await answer.events(reply_limit(max_tokens))
                         if batch is None:
                             break
                         for chunk in reply.read(batch):
@@ -233,13 +235,13 @@ class ChatApiModel:
         except ModelError as error:
             self._form = "ask" if error.retryable else "response_format"
 
-    def _reply_reader(self, request: Request, asked: int | None) -> _ReplyReader:
+    def _reply_reader(self, request: Request, max_tokens: int | None) -> _ReplyReader:
         """Return what reads one reply, for which so many tokens at most are asked."""
         decoder = ChatReplyDecoder(
             request,
             self._secrets,
             self._preset.cost,
-            asked,
+            max_tokens,
             self._server.name,
             opens_thinking=self._opens_thinking,
         )
@@ -288,7 +290,7 @@ class ChatApiModel:
             and error.reason == "length"
             and "max_tokens" not in self._options
         ):
-            fewer = shorter_output(error.said.message, request.max_tokens or 0)
+            fewer = shorter_output(error.reported.message, request.max_tokens or 0)
             if fewer is not None:
                 return replace(request, max_tokens=fewer), dropped
         without = self._without_refused(request, dropped, error)
@@ -312,28 +314,28 @@ class ChatApiModel:
         if (
             has_system
             and error.status in (200, 400, 422, 500)
-            and refuses_system_messages(error.said)
+            and refuses_system_messages(error.reported)
         ):
             return dropped | {SYSTEM_MESSAGES}
         if error.reason != "refused" or error.status not in (200, 400, 422):
             return None
-        limit = largest_output(error.said.message)
+        limit = largest_output(error.reported.message)
         if limit and not own_setting("max_tokens", body, self._options):
             output_limit = self._output_limit
             self._output_limit = limit
             return dropped if limit != output_limit else None
         name = "max_tokens"
         if not limit:
-            name = rejected_parameter(error.said, body, self._api.renamed)
+            name = rejected_parameter(error.reported, body, self._api.renamed)
         if name in MAX_TOKENS_FIELDS and not limit:
             # Only chat completions has two names for the limit on a reply's tokens.
             can_rename = self._preset.api == "chat-completions" and not dropped & set(
                 MAX_TOKENS_FIELDS
             )
             return dropped | {name} if can_rename else None
-        if own := own_setting(name, body, self._options):
-            why = clean_excerpt(error.said.message, self._secrets)
-            raise rejected_setting(self._model, own, self._options[own], why) from error
+        if setting := own_setting(name, body, self._options):
+            why = clean_excerpt(error.reported.message, self._secrets)
+            raise rejected_setting(self._model, setting, self._options[setting], why) from error
         if name == "stream":
             return dropped | set(STREAM_FIELDS)
         return dropped | {name} if name else None
@@ -364,10 +366,7 @@ class ChatApiModel:
             body["messages"] = without_system_messages(body["messages"])
         body |= self._api.additions(body)
         field = self._max_tokens_field(dropped)
-        body[field] = min(
-            (limit for limit in (body[field], self._output_limit) if limit is not None),
-            default=None,
-        )
+        body[field] = lower_limit(body[field], self._output_limit)
         kept = {}
         for name, value in body.items():
             if value is not None and name not in dropped:
@@ -379,11 +378,9 @@ class ChatApiModel:
 
         The other name once it refused that.
         """
-        return next(
-            name
-            for name in (self._preset.max_tokens_field, *MAX_TOKENS_FIELDS)
-            if name not in dropped
-        )
+        fields = [self._preset.max_tokens_field, *MAX_TOKENS_FIELDS]
+        left = [name for name in fields if name not in dropped]
+        return left[0]
 
 
 class _ReplyReader:
@@ -461,8 +458,8 @@ class _ReplyReader:
         if self.decoder.finish is None and not self._is_done:
             raise ModelError("broken", f"{self._name}: the answer broke off")
         if not self.decoder.replied:
-            what = clean_excerpt(self._last, self._secrets)
-            raise ModelError("broken", f"{self._name}: the answer is not a reply: {what}")
+            excerpt = clean_excerpt(self._last, self._secrets)
+            raise ModelError("broken", f"{self._name}: the answer is not a reply: {excerpt}")
 
 
 def joined_texts(chunks: list[Chunk]) -> list[Chunk]:

@@ -26,6 +26,7 @@ from typing import Any, Final
 from conductor_cli.core.chat import Attachment, Message, ReadAttachment, Request, Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.serialization import encode_json
+from conductor_cli.models.base import lower_limit
 from conductor_cli.models.presets import ThinkingField
 from conductor_cli.models.tool_schemas import api_name, object_schema
 
@@ -189,9 +190,7 @@ def request_body(
 
     It has None for what is not set.
     """
-    limits = [
-        limit for limit in (request.max_tokens, options.get("max_tokens")) if limit is not None
-    ]
+    max_tokens = lower_limit(request.max_tokens, options.get("max_tokens"))
     temperature = request.temperature
     if temperature is None:
         temperature = options.get("temperature")
@@ -200,7 +199,7 @@ def request_body(
         **request.sampling,
         "stream": True,
         "stream_options": {"include_usage": True},
-        max_tokens_field: min(limits, default=None),
+        max_tokens_field: max_tokens,
         "temperature": temperature,
         "seed": request.seed,
         "stop": list(request.stop) or None,
@@ -275,8 +274,14 @@ def _parts_of_result(message: Mapping[str, Any]) -> tuple[str, list[dict[str, An
     if not isinstance(content, list):
         return str(content or ""), []
     if message.get(IN_PLACE):
-        text = "\n".join(part["text"] for part in content if part["type"] == "text")
-        return text, [part for part in content if part["type"] != "text"]
+        texts = []
+        others = []
+        for part in content:
+            if part["type"] == "text":
+                texts.append(part["text"])
+            else:
+                others.append(part)
+        return "\n".join(texts), others
     # The last part is the message's own text unless it is a file; all the texts before belong to
     # files.
     if content and content[-1]["type"] == "text" and content[-1]["text"]:

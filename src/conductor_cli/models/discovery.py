@@ -89,9 +89,10 @@ def workers_of_server(kind: str, listed: object, *, base_url: str) -> tuple[Work
         listed_names = [row.get("id") for row in rows if row.get("owned_by") != OWN_MODELS]
     names = dict.fromkeys(filter(_is_chat_model, map(text_of, listed_names)))
     worker = Worker(name="", kind=kind, options=options, parallel=1, price=FREE)
-    return tuple(
-        replace(worker, name=worker_name(name), model=name) for name in list(names)[:MAX_MODELS]
-    )
+    workers = []
+    for name in list(names)[:MAX_MODELS]:
+        workers.append(replace(worker, name=worker_name(name), model=name))
+    return tuple(workers)
 
 
 def _is_chat_model(name: str) -> bool:
@@ -225,7 +226,7 @@ async def check_key(
 def key_state_of(error: ModelError) -> KeyState:
     """Return what a failed request says about the key. Pure."""
     if isinstance(error, ApiError):
-        text = f"{error.said.message} {' '.join(error.said.codes)}"
+        text = f"{error.reported.message} {' '.join(error.reported.codes)}"
         says_wrong = error.status in (400, 403) and _WRONG_KEY.search(text) is not None
         if says_wrong or error.status == 401:
             return "wrong"
@@ -385,4 +386,7 @@ async def _ollama_context(root: HttpClient, model: str) -> int | None:
 
 def _first_number(values: Iterable[object]) -> int | None:
     """Return the first whole number above 0."""
-    return next((value for value in values if type(value) is int and value > 0), None)
+    for value in values:
+        if type(value) is int and value > 0:
+            return value
+    return None

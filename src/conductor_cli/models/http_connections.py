@@ -176,8 +176,13 @@ class DirectClient:
             )
         addresses = list(chain.from_iterable(entries))
         first_family = addresses[0][0]
-        of_first_family = [address for address in addresses if address[0] == first_family]
-        of_others = [address for address in addresses if address[0] != first_family]
+        of_first_family = []
+        of_others = []
+        for address in addresses:
+            if address[0] == first_family:
+                of_first_family.append(address)
+            else:
+                of_others.append(address)
         attempts = []
         for address in chain.from_iterable(zip_longest(of_first_family, of_others)):
             if address is not None:

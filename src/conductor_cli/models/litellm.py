@@ -323,7 +323,7 @@ def model_error(error: Exception, name: str, secrets: Secrets) -> ModelError:
 
 
 def error_reason(
-    error: BaseException, said: api_errors.ErrorBody = api_errors.NO_BODY
+    error: BaseException, reported: api_errors.ErrorBody = api_errors.NO_BODY
 ) -> ModelErrorReason:
     """Return what an exception of litellm means.
 
@@ -348,7 +348,7 @@ def error_reason(
         if isinstance(status, int):
             if status == 408:
                 return "timeout"
-            return api_errors.reason_of_status(status, said)
+            return api_errors.reason_of_status(status, reported)
     return "internal"
 
 

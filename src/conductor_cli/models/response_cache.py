@@ -19,6 +19,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from conductor_cli.core.chat import Chunk, Finish, Request, ToolCall, ToolCallDelta, join_tool_calls
+from conductor_cli.core.mappings import without_empty
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import DecodeError, dump, encode_line, load
 from conductor_cli.core.usage import Usage
@@ -225,7 +226,7 @@ def reply_key(identity: str, request: Request) -> str | None:
         {
             "who": identity,
             **{name: dump(getattr(request, name)) for name in REQUEST_FIELDS},
-            **{name: value for name, value in facts.items() if value},
+            **without_empty(facts),
         }
     )
 

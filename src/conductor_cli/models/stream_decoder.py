@@ -558,7 +558,7 @@ class ChatReplyDecoder:
             notes.append(f"sent {self._others} pieces of other answers, which were left out")
         if self.opens_thinking and not self._expected_thinking:
             notes.append(UNMARKED_THINKING)
-        return [note for note in notes if note]
+        return list(filter(None, notes))
 
     def _chunk(self, text: str, thinking: str) -> Chunk | None:
         if not text and not thinking:
@@ -626,10 +626,11 @@ class _KeptItem:
     """One item of a list. The pieces of its text, which is under `name`, are joined at the end."""
 
     def __init__(self, item: Mapping[str, Any]) -> None:
-        self._name = next(
-            (name for name in ("text", "summary", "thinking") if isinstance(item.get(name), str)),
-            "",
-        )
+        self._name = ""
+        for name in ("text", "summary", "thinking"):
+            if isinstance(item.get(name), str):
+                self._name = name
+                break
         self._fields = dict(item)
         self._pieces = [item[self._name]] if self._name else []
 
@@ -651,13 +652,16 @@ class _KeptItem:
         return self._fields | ({self._name: "".join(self._pieces)} if self._name else {})
 
 
-def reply_limit(asked: int | None) -> int:
-    """Return the most bytes of a reply for which so many tokens were asked: it is kept in memory.
+def reply_limit(max_tokens: int | None) -> int:
+    """Return the most bytes of a reply, kept in memory, for which so many tokens were asked.
 
     A token has some four bytes, the longest ones of vocabularies 128. Besides, there is thinking
     that a server does not count, and what it says of the reply.
     """
-    return 1024 * 1024 + min(UNLIMITED_TOKENS, UNLIMITED_TOKENS if asked is None else asked) * 64
+    return (
+        1024 * 1024
+        + min(UNLIMITED_TOKENS, UNLIMITED_TOKENS if max_tokens is None else max_tokens) * 64
+    )
 
 
 def tokens(characters: int) -> int:

@@ -138,9 +138,8 @@ def constraint_fields(request: Request, form: Form, dropped: frozenset[str]) -> 
         fields[form] = (
             {"choice": list(request.choices)} if request.choices else {"grammar": request.grammar}
         )
-    name = next(
-        (name for name in (form, "response_format") if name in fields and name not in dropped), None
-    )
+    usable = [name for name in (form, "response_format") if name in fields and name not in dropped]
+    name = usable[0] if usable else None
     # llama-server applies the grammar from the first token, also to thinking; so templates are told
     # to leave it out.
     unthinking = {"chat_template_kwargs": {"enable_thinking": False}} if name == "grammar" else {}

@@ -96,11 +96,11 @@ def simple_schema(
             return simple({**target, **_without(part, "$ref")}, (*inside, name), depth + 1)
         if "const" in part and "enum" not in part:
             part = {**part, "enum": [part["const"]]}
-        return {
-            keyword: simple_value(keyword, value, inside, depth + 1)
-            for keyword, value in part.items()
-            if keyword in keywords
-        }
+        kept = {}
+        for keyword, value in part.items():
+            if keyword in keywords:
+                kept[keyword] = simple_value(keyword, value, inside, depth + 1)
+        return kept
 
     def simple_value(name: str, value: object, inside: tuple[str, ...], depth: int) -> object:
         if name == "properties":
@@ -212,9 +212,10 @@ def with_short_ids(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
     for message in messages:
         sent = dict(message)
         if "tool_calls" in sent:
-            sent["tool_calls"] = [
-                call | {"id": short_id(call["id"])} for call in sent["tool_calls"]
-            ]
+            calls = []
+            for call in sent["tool_calls"]:
+                calls.append(call | {"id": short_id(call["id"])})
+            sent["tool_calls"] = calls
         if "tool_call_id" in sent:
             sent["tool_call_id"] = short_id(sent["tool_call_id"])
         changed.append(sent)

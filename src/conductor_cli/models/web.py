@@ -173,10 +173,10 @@ async def _checked_target(url: str, rules: WebRules) -> _Target:
         addresses = await _look_up(host, port)
         private = first_private(addresses)
         if private:
-            place = host
+            address = host
             if host != private:
-                place = f"{host} is at {private}, which"
-            message = f"{shown} is not read: {place} is no public address"
+                address = f"{host} is at {private}, which"
+            message = f"{shown} is not read: {address} is no public address"
             hint = f"if you trust that host: conductor config set {HOSTS_SETTING} {host}"
             raise WebRefused(message, hint=hint)
     return _Target(url=plain_url, parts=parts, port=port, addresses=addresses)

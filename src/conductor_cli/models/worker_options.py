@@ -195,13 +195,16 @@ def _invalid_of_provider(worker: Worker) -> Iterator[tuple[str, str, str]]:
         )
 
 
+def _is_word(value: object) -> bool:
+    """Return whether a value may be a word of a command line, which no null character ends."""
+    return isinstance(value, str) and value != "" and "\0" not in value
+
+
 def _invalid_of_program(worker: Worker) -> Iterator[tuple[str, str, str]]:
     """Yield the invalid settings of a program: name, what is wrong with it, and what is allowed."""
     option = worker.options.get
     for name in ("command", "args", "env", "read"):
-        if any(
-            not isinstance(item, str) or not item or "\0" in item for item in option(name) or ()
-        ):
+        if not all(map(_is_word, option(name) or ())):
             yield name, f"{name} is not a list of texts", 'for example: ["one", "two"]'
             return
     if not command_of(worker):
@@ -238,8 +241,10 @@ def own_setting(field: str, body: Mapping[str, Any], options: Mapping[str, Any])
     """
     if field in ("thinking", "reasoning"):
         return "thinking_budget" if options.get("thinking_budget") is not None else ""
-    own = options.get(field)
-    return field if field in _PLAIN_OPTIONS and own is not None and body.get(field) == own else ""
+    value = options.get(field)
+    if field in _PLAIN_OPTIONS and value is not None and body.get(field) == value:
+        return field
+    return ""
 
 
 def rejected_setting(model: str, setting: str, value: object, why: str) -> ModelError:

@@ -18,6 +18,7 @@ from inspect_ai import tool as inspect_tool
 
 from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.mappings import without_none
 from conductor_cli.core.tools import parse_arguments
 from conductor_cli.server.api.errors import TOO_LONG
 from conductor_cli.server.api.request import RequestError
@@ -125,9 +126,9 @@ def _chat_message(message: inspect_model.ChatMessage) -> dict[str, Any]:
         for call in message.tool_calls:
             named.append({"name": call.function, "arguments": json.dumps(call.arguments)})
         called = zip(message.tool_calls, named, strict=True)
-        data["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": function} for call, function in called
-        ]
+        data["tool_calls"] = []
+        for call, function in called:
+            data["tool_calls"].append({"id": call.id, "type": "function", "function": function})
     if isinstance(message, inspect_model.ChatMessageTool):
         data["tool_call_id"] = message.tool_call_id or ""
         if message.error is not None:
@@ -158,11 +159,11 @@ def _content_parts(content: str | Sequence[inspect_model.Content]) -> Iterator[d
                 raise UsageError(f"a message has {part.type}, which no worker can be sent")
 
 
-def _data_url(place: str) -> str:
+def _data_url(location: str) -> str:
     """Return the bytes of a file in the form that a body has; an address stays as it is."""
-    if place.startswith(("data:", "http:", "https:")):
-        return place
-    path = Path(place.removeprefix("file://"))
+    if location.startswith(("data:", "http:", "https:")):
+        return location
+    path = Path(location.removeprefix("file://"))
     kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     return f"data:{kind};base64,{b64encode(path.read_bytes()).decode()}"
 
@@ -176,7 +177,7 @@ def _options(config: inspect_model.GenerateConfig) -> dict[str, Any]:
             "type": "json_schema",
             "json_schema": {"name": form.name, "schema": schema},
         }
-    return {name: value for name, value in given.items() if value is not None}
+    return without_none(given)
 
 
 def _tools(
@@ -185,16 +186,17 @@ def _tools(
     if not tools:
         return {}
     fields = {"name", "description", "parameters"}
-    functions = [
-        tool.model_dump(include=fields, exclude_none=True, by_alias=True) for tool in tools
-    ]
+    offered = []
+    for tool in tools:
+        function = tool.model_dump(include=fields, exclude_none=True, by_alias=True)
+        offered.append({"type": "function", "function": function})
     named: Any = choice
     if isinstance(choice, str):
         named = {"any": "required"}.get(choice, choice)
     if isinstance(choice, inspect_tool.ToolFunction):
         named = {"type": "function", "function": {"name": choice.name}}
     return {
-        "tools": [{"type": "function", "function": each} for each in functions],
+        "tools": offered,
         "tool_choice": named,
     }
 
@@ -202,9 +204,9 @@ def _tools(
 def _output(response: Mapping[str, Any]) -> inspect_model.ModelOutput:
     choice = response["choices"][0]
     orchestra = response["conductor"]
-    calls = [
-        _called(call["id"], **call["function"]) for call in choice["message"].get("tool_calls", ())
-    ]
+    calls = []
+    for call in choice["message"].get("tool_calls", ()):
+        calls.append(_called(call["id"], **call["function"]))
     message = inspect_model.ChatMessageAssistant(
         content=choice["message"]["content"] or "",
         model=response["model"],
@@ -243,9 +245,9 @@ def _called(call: str, name: str, arguments: str) -> inspect_tool.ToolCall:
     Inspect tells the model what is wrong with arguments that are no object.
     """
     problem = None
-    found = dict[str, Any]()
+    parsed = dict[str, Any]()
     try:
-        found = parse_arguments(ToolCall(id=call, name=name, arguments=arguments))
+        parsed = parse_arguments(ToolCall(id=call, name=name, arguments=arguments))
     except ValueError as error:
         problem = str(error)
-    return inspect_tool.ToolCall(id=call, function=name, arguments=found, parse_error=problem)
+    return inspect_tool.ToolCall(id=call, function=name, arguments=parsed, parse_error=problem)

@@ -49,7 +49,7 @@ def fault_of_value(schema: Mapping[str, Any], value: object) -> str:
         return ""
     if error.message.startswith(REGEX_STOPPED):
         raise RegexStopped
-    path = ".".join(str(part) for part in error.instance_path)
+    path = ".".join(map(str, error.instance_path))
     if path:
         return f"{path}: {error.message:.300}"
     return f"{error.message:.300}"
@@ -64,9 +64,9 @@ def fault_of_schema(schema: Mapping[str, Any]) -> str:
     try:
         _validator(schema)
     except ValidationError as error:
-        place = ".".join(str(part) for part in error.instance_path)
-        if place:
-            return f"at {place:.200}: {error.message:.200}"
+        path = ".".join(map(str, error.instance_path))
+        if path:
+            return f"at {path:.200}: {error.message:.200}"
         return f"{error.message:.300}"
     except ReferencingError as error:
         return f"it refers to what is not in it, and nothing is fetched: {error!s:.200}"

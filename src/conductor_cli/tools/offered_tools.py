@@ -118,7 +118,7 @@ def read_result(result: CallToolResult, name: str, keep: Keep | None) -> ToolRes
         lines.append(_part_text(part) if image is None else f"[image {image.name}]")
     if not lines and result.structured_content is not None:
         lines = [json.dumps(result.structured_content, ensure_ascii=False, default=str)]
-    text = "\n".join(line for line in lines if line)
+    text = "\n".join(filter(None, lines))
     return ToolResult(
         text=text or "(no output)", error=bool(result.is_error), attachments=tuple(images)
     )

@@ -318,7 +318,7 @@ class ServerSession:
         tools: dict[str, OfferedTool] = {}
         schemas: dict[str, Mapping[str, Any]] = {}
         cursor = None
-        more = False
+        has_more = False
         try:
             async with asyncio.timeout(START):
                 for _ in range(MAX_PAGES):
@@ -329,8 +329,8 @@ class ServerSession:
                         if tool.output_schema is not None:
                             schemas[tool.name] = tool.output_schema
                     cursor = page.next_cursor
-                    more = len(tools) > MAX_TOOLS
-                    if cursor is None or more:
+                    has_more = len(tools) > MAX_TOOLS
+                    if cursor is None or has_more:
                         break
         except TimeoutError:
             raise ServerError("it does not list its tools") from None
@@ -338,7 +338,7 @@ class ServerSession:
             raise ServerError(self._problem() or self._take_lack() or _describe(error)) from None
         self._tools = tuple(tools.values())[:MAX_TOOLS]
         self._result_schemas = schemas
-        self._note_list(len(tools), has_more=more, is_read_whole=cursor is None)
+        self._note_list(len(tools), has_more=has_more, is_read_whole=cursor is None)
 
     def _note_list(self, count: int, *, has_more: bool, is_read_whole: bool) -> None:
         """Leave a notice where tools are not used, or where there are none."""
@@ -590,8 +590,8 @@ def _describe(error: BaseException) -> str:
     faults = getattr(error, "errors", None)
     if type(error).__name__ == "ValidationError" and faults is not None:
         fault = faults()[0]
-        place = ".".join(map(str, fault["loc"]))
-        text = one_line(f"its answer does not follow the protocol: {place}: {fault['msg']}")
+        field = ".".join(map(str, fault["loc"]))
+        text = one_line(f"its answer does not follow the protocol: {field}: {fault['msg']}")
     # Of httpx, which only the SDK loads here
     if type(error).__name__ in {"ConnectError", "ConnectTimeout"}:
         text = f"its address cannot be reached: {text}"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.mappings import without_none
 from conductor_cli.core.usage import token_count
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis.base import (
@@ -176,7 +177,7 @@ class AnthropicReply:
     ) -> dict[str, Any]:
         frame: dict[str, Any] = {}
         if isinstance(usage, Mapping):
-            self._usage |= {name: count for name, count in usage.items() if count is not None}
+            self._usage |= without_none(usage)
             frame["usage"] = usage_as_chat(self._usage)
         self._said = self._said or any(part.get("text") for part in parts)
         return frame | {
@@ -348,22 +349,20 @@ def _calling_turn(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
     Its signed thinking must come back in its place.
     """
-    calls = (
-        {
-            "type": "tool_use",
-            "id": call["id"],
-            "name": call["function"]["name"],
-            "input": arguments_object(call["function"]["arguments"]) or {},
-        }
-        for call in message["tool_calls"]
-    )
+    calls = []
+    for call in message["tool_calls"]:
+        function = call["function"]
+        arguments = arguments_object(function["arguments"]) or {}
+        use = {"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments}
+        calls.append(use)
+    left_calls = iter(calls)
     kept = message.get(PROVIDER_DATA, {}).get(KEPT_BLOCKS)
     for block in kept if kept is not None else _blocks(message["content"] or ""):
         if block["type"] != "tool_use":
             yield block
-        elif (call := next(calls, None)) is not None:
+        elif (call := next(left_calls, None)) is not None:
             yield call
-    yield from calls
+    yield from left_calls
 
 
 def _blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -404,13 +403,11 @@ def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
     if choice["type"] != "none" and body.get("parallel_tool_calls") is False:
         choice["disable_parallel_tool_use"] = True
     names = {"name": "name", "description": "description", "parameters": "input_schema"}
-    functions = [tool["function"] for tool in body["tools"]]
-    offered = {
-        "tools": [
-            {own: function[name] for name, own in names.items() if name in function}
-            for function in functions
-        ]
-    }
+    tools = []
+    for tool in body["tools"]:
+        function = tool["function"]
+        tools.append({own: function[name] for name, own in names.items() if name in function})
+    offered = {"tools": tools}
     if choice == {"type": "auto"}:
         return offered
     return offered | {"tool_choice": choice}
@@ -423,6 +420,7 @@ def _mark_cached(turns: Iterable[dict[str, Any]]) -> None:
     marked as well: the API looks for a cached beginning at most 20 blocks before a mark, and a turn
     may have more calls than that.
     """
-    for turn in [turn for turn in turns if turn["role"] == "user"][-2:]:
+    user_turns = [turn for turn in turns if turn["role"] == "user"]
+    for turn in user_turns[-2:]:
         if blocks := _blocks(turn["content"]):
             turn["content"] = [*blocks[:-1], blocks[-1] | {"cache_control": {"type": "ephemeral"}}]

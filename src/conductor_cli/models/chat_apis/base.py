@@ -95,6 +95,6 @@ def check_size(messages: object, api: str, most: int) -> None:
     """
     size = sum(file.length for file in files_in(messages))
     if size > most:
-        taken = f"{api} takes {most / 1e6:.0f} MB at most"
-        message = f"the attached files need {size / 1e6:.0f} MB in base64; {taken}"
+        limit = f"{api} takes {most / 1e6:.0f} MB at most"
+        message = f"the attached files need {size / 1e6:.0f} MB in base64; {limit}"
         raise ModelError("refused", message, hint="attach fewer or smaller files")

@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from conductor_cli.core.errors import ModelError, ModelErrorReason
+from conductor_cli.core.mappings import without_none
 from conductor_cli.core.usage import token_count
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis.base import ChatApi, Frame, Translate, check_size, file_of
@@ -224,8 +225,14 @@ def _contents(messages: Sequence[Mapping[str, Any]], *, is_older: bool) -> list[
 def _result(message: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return what a tool answered, and the files of its answer."""
     parts = _parts(message["content"])
-    text = "\n".join(part["text"] for part in parts if "text" in part)
-    files = [part for part in parts if "text" not in part]
+    texts = []
+    files = []
+    for part in parts:
+        if "text" in part:
+            texts.append(part["text"])
+        else:
+            files.append(part)
+    text = "\n".join(texts)
     return {"error" if message.get(IS_ERROR) else "output": text}, files
 
 
@@ -260,11 +267,9 @@ def _calling_parts(message: Mapping[str, Any], *, is_older: bool) -> Iterator[di
     for part in kept:
         if "functionCall" not in part and "thought" not in part:
             texts.append(part["text"])
-    if (
-        kept
-        and "".join(texts) == spoken_text
-        and len(calls) == sum("functionCall" in p for p in kept)
-    ):
+    kept_calls = sum("functionCall" in part for part in kept)
+    is_unchanged = "".join(texts) == spoken_text and len(calls) == kept_calls
+    if kept and is_unchanged:
         rest = iter(calls)
         for part in kept:
             yield part | next(rest) if "functionCall" in part else part
@@ -288,7 +293,7 @@ class GeminiReply:
     def __call__(self, frame: Frame) -> Frame:
         translated: dict[str, Any] = {}
         if isinstance(usage := frame.get("usageMetadata"), Mapping):
-            self._usage |= {name: count for name, count in usage.items() if count is not None}
+            self._usage |= without_none(usage)
             translated["usage"] = usage_as_chat(self._usage)
         candidates = tables_in(frame.get("candidates"))
         if candidates:
@@ -322,7 +327,7 @@ class GeminiReply:
         translated: dict[str, Any] = {"choices": [choice]}
         if reason and self._calls and self._signed:
             kept = [part.whole() for part in self._parts]
-            translated[PROVIDER_DATA] = {KEPT_PARTS: [part for part in kept if part]}
+            translated[PROVIDER_DATA] = {KEPT_PARTS: list(filter(None, kept))}
         return translated
 
     def _call(self, call: Mapping[str, Any]) -> dict[str, Any]:

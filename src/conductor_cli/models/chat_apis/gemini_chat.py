@@ -47,10 +47,10 @@ class GeminiChat(ChatApi):
             if calls and not any(EXTRA in call for call in calls):
                 message["tool_calls"] = [calls[0] | _UNSIGNED, *calls[1:]]
         if "tools" in sent:
-            sent["tools"] = [
-                {**tool, "function": declaration(tool["function"], "parameters")}
-                for tool in sent["tools"]
-            ]
+            tools = []
+            for tool in sent["tools"]:
+                tools.append({**tool, "function": declaration(tool["function"], "parameters")})
+            sent["tools"] = tools
         return sent
 
     def translator(self) -> Translate:

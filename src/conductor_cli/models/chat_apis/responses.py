@@ -76,9 +76,9 @@ class OpenAIResponses(ChatApi):
         if "tools" in body:
             # Without it the API takes every schema as strict, and refuses those with optional
             # fields.
-            sent["tools"] = [
-                {"type": "function", **tool["function"], "strict": False} for tool in body["tools"]
-            ]
+            sent["tools"] = []
+            for tool in body["tools"]:
+                sent["tools"].append({"type": "function", **tool["function"], "strict": False})
         choice = body.get("tool_choice")
         if isinstance(choice, Mapping):
             choice = {"type": "function", **choice["function"]}
@@ -241,14 +241,14 @@ class _Translator:
         if is_announced or not whole:
             return {}
         thoughts = tables_in(item.get("summary")) if kind == "reasoning" else []
-        thinking = "\n\n".join(text_of(part.get("text")) for part in thoughts)
-        return _delta(
-            content=[
-                {"thinking": thinking},
-                *({"text": part.get("text")} for part in _content(item)),
-            ],
-            refusal="".join(text_of(part.get("refusal")) for part in _content(item)),
-        )
+        content: list[dict[str, Any]] = [
+            {"thinking": "\n\n".join(text_of(part.get("text")) for part in thoughts)}
+        ]
+        refusal = ""
+        for part in _content(item):
+            content.append({"text": part.get("text")})
+            refusal += text_of(part.get("refusal"))
+        return _delta(content=content, refusal=refusal)
 
     def _end(self, response: object, event: str = "") -> Frame:
         """Return the last event: what is still to be said, the reason of the end, and the tokens.
@@ -264,11 +264,14 @@ class _Translator:
         if problem := next((frame for frame in frames if "error" in frame), None):
             return problem
         deltas = [frame["choices"][0]["delta"] for frame in frames if frame]
-        joined = {
-            "content": list(chain.from_iterable(delta.get("content", ()) for delta in deltas)),
-            "tool_calls": [*chain.from_iterable(delta.get("tool_calls", ()) for delta in deltas)],
-            "refusal": "".join(delta.get("refusal", "") for delta in deltas),
-        }
+        content = []
+        tool_calls = []
+        refusal = ""
+        for delta in deltas:
+            content += delta.get("content", ())
+            tool_calls += delta.get("tool_calls", ())
+            refusal += delta.get("refusal", "")
+        joined = {"content": content, "tool_calls": tool_calls, "refusal": refusal}
         usage = response.get("usage")
         names = {
             "prompt_tokens": "input_tokens",
@@ -281,11 +284,9 @@ class _Translator:
             if isinstance(usage, Mapping)
             else {}
         )
-        kept = (
-            {PROVIDER_DATA: {ITEMS: self._items}}
-            if any(item["type"] != "message" for item in self._items)
-            else {}
-        )
+        kept = {}
+        if any(item["type"] != "message" for item in self._items):
+            kept = {PROVIDER_DATA: {ITEMS: self._items}}
         return {
             "choices": [{"delta": joined, "finish_reason": _end_word(response, event)}],
             **counted,

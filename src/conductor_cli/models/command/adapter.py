@@ -9,7 +9,7 @@ import signal
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Finish, Message, Request
 from conductor_cli.core.errors import ModelError
@@ -19,7 +19,7 @@ from conductor_cli.core.redact import Secrets, StreamRedactor
 from conductor_cli.core.terminal_text import is_blank, one_line
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.api_errors import clean_excerpt
-from conductor_cli.models.base import NO_FEATURES, Features, check_features
+from conductor_cli.models.base import NO_FEATURES, Features, check_features, lower_limit
 from conductor_cli.models.command import process
 from conductor_cli.models.command.events import READERS, EventReader
 from conductor_cli.models.command.programs import PROGRAMS, PROMPT, command_of
@@ -45,8 +45,13 @@ def prompt_text(messages: Sequence[Message]) -> str:
     A single message, which is what a step's worker is sent, is the text as it is. In a longer
     conversation each turn comes after its speaker.
     """
-    texts = [message.content for message in messages if message.role == "system"]
-    turns = [message for message in messages if message.role != "system"]
+    texts = []
+    turns = []
+    for message in messages:
+        if message.role == "system":
+            texts.append(message.content)
+        else:
+            turns.append(message)
     if len(turns) == 1:
         texts.append(turns[0].content)
     else:
@@ -233,9 +238,9 @@ class ProgramModel:
         self._bwrap = ""
         if self._options.get("sandbox"):
             self._bwrap = process.find_sandbox(environ)
-        self._readable = [
-            str(Path(path).expanduser().resolve()) for path in self._options.get("read") or ()
-        ]
+        self._readable = []
+        for path in self._options.get("read") or ():
+            self._readable.append(str(Path(path).expanduser().resolve()))
         self._network: tuple[str, ...] | None = None
         if self._bwrap and self._options.get("network"):
             self._network = process.own_network(self._bwrap, environ)
@@ -254,7 +259,7 @@ class ProgramModel:
         prompt = prompt_text(request.messages)
         words, stdin = _place_prompt(prompt, self._words[1:])
         reply = self._new_reply(request)
-        seconds = _least(request.deadline, self._options.get("seconds"))
+        seconds = lower_limit(request.deadline, self._options.get("seconds"))
         until: float | None = None
         if seconds is not None:
             until = asyncio.get_running_loop().time() + seconds
@@ -292,7 +297,7 @@ class ProgramModel:
         """Nothing stays open between requests."""
 
     def _new_reply(self, request: Request) -> PlainReply:
-        most_tokens = _least(request.max_tokens, self._options.get("max_tokens"))
+        most_tokens = lower_limit(request.max_tokens, self._options.get("max_tokens"))
         if not self._program.events:
             return PlainReply(self._secrets, most_tokens)
         read = READERS[self._program.events]()
@@ -359,14 +364,6 @@ def _place_prompt(prompt: str, words: Sequence[str]) -> tuple[list[str], bytes]:
         hint = f"leave {PROMPT} out, so that it reads standard input"
         raise ModelError("length", problem, hint=hint)
     return words, b""
-
-
-_Number = TypeVar("_Number", int, float)
-
-
-def _least(*limits: _Number | None) -> _Number | None:
-    """Return the lowest limit that there is."""
-    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _why_it_failed(ending: ProgramEnding, reply: PlainReply) -> str:

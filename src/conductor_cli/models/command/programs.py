@@ -64,11 +64,12 @@ class ProgramKind:
     words: str = ""
 
 
+_TABLES: Final = tomllib.loads(
+    Path(__file__).with_name("programs.toml").read_text(encoding="utf-8")
+)
+
 PROGRAMS: Final[Mapping[str, ProgramKind]] = {
-    kind: load(ProgramKind, values, kind)
-    for kind, values in tomllib.loads(
-        Path(__file__).with_name("programs.toml").read_text(encoding="utf-8")
-    ).items()
+    kind: load(ProgramKind, values, kind) for kind, values in _TABLES.items()
 }
 """Every kind of worker that is a program, by name."""
 

@@ -290,8 +290,8 @@ class LlamaEngine:
         """
         logits = self._logits(first)
         if shares := self._shares_by_habit(request):
-            for place, token in enumerate(first):
-                logits[place] -= math.log(shares[token])
+            for index, token in enumerate(first):
+                logits[index] -= math.log(shares[token])
         odds = softmax(logits)
         chosen = choose_index(odds, request.temperature, self._seed(request))
         return Chunk(

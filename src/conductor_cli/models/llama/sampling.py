@@ -53,9 +53,9 @@ class WordHabit:
             return logits
         import numpy as np
 
-        own = logits[self._tokens].astype(np.float64)
-        divided = own - self._log_shares
-        together = np.logaddexp.reduce(own) - np.logaddexp.reduce(divided)
+        own_logits = logits[self._tokens].astype(np.float64)
+        divided = own_logits - self._log_shares
+        together = np.logaddexp.reduce(own_logits) - np.logaddexp.reduce(divided)
         logits = logits.copy()
         logits[self._tokens] = divided + together
         return logits

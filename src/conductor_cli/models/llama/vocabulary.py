@@ -143,7 +143,7 @@ class TokenDecoder:
         self.stopped = False
         self.stop_sequence = ""  # The stop string that ended the text
         self.thinking_tokens = 0
-        self._stop = tuple(mark for mark in stop if mark)
+        self._stop = tuple(filter(None, stop))
         # A token may end within a character
         self._letters = codecs.getincrementaldecoder("utf-8")("replace")
         self._splitter: ThinkingSplitter | None = None

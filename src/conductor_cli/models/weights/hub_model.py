@@ -17,6 +17,7 @@ from typing import Final, Literal
 
 from conductor_cli.core.errors import ConductorUnusable, ModelError
 from conductor_cli.core.formatting import format_size
+from conductor_cli.core.mappings import names_of
 from conductor_cli.models.llama.gguf import PART_NAME, part_names, read_header
 from conductor_cli.models.weights import huggingface, registry
 from conductor_cli.models.weights.huggingface import HubRepository
@@ -226,8 +227,8 @@ def _name_model(
 
     No other model is called so.
     """
-    used_names = {model.name for model in registry.load_registry(environ)}
-    used_names.update(manifest.name for manifest in store.manifests())
+    used_names = set(names_of(registry.load_registry(environ)))
+    used_names.update(names_of(store.manifests()))
     used_names.update(store.damaged())
     owner, _, tail = repo.partition("/")
     tail = re.sub(r"[-._]gguf$", "", tail, flags=re.IGNORECASE)

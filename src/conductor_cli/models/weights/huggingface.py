@@ -293,7 +293,7 @@ def _receive(hub_file: HubFile, take: TakePiece, *, start: int = 0, end: int | N
         if not isinstance(error, ApiError):
             raise _Failure(host=failure.host, message=error.message) from None
         secrets = Secrets(hub_file.token)
-        words = error.headers.get("x-error-message", "") or error.said.message
+        words = error.headers.get("x-error-message", "") or error.reported.message
         raise _Failure(
             host=failure.host,
             status=error.status,

@@ -59,10 +59,11 @@ def import_model(  # noqa: PLR0913 - what is imported, and where to
     elif base:
         raise UsageError(f"{path} is a whole model, not an adapter", hint="leave --base out")
     # Headers are checked first: hashing takes minutes, and a wrong file should be rejected at once.
-    files = tuple(
-        ModelFile(path=part, size=part.stat().st_size, sha256=hash_file(part, report))
-        for part in part_files(path)
-    )
+    parts = []
+    for part in part_files(path):
+        digest = hash_file(part, report)
+        parts.append(ModelFile(path=part, size=part.stat().st_size, sha256=digest))
+    files = tuple(parts)
     recognised = recognise_model(files, environ, strict=not name)
     if not name and recognised is not None:
         name = recognised.name

@@ -18,6 +18,7 @@ from typing import Final, Literal
 
 from conductor_cli.core.bounded_parsing import parse_toml
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
+from conductor_cli.core.mappings import names_of
 from conductor_cli.core.serialization import dump, load
 from conductor_cli.system import disk
 
@@ -105,9 +106,11 @@ class Manifest:
         commit = self.source.rpartition("@")[2]
         if not self.repo or not all(commit in file.path.parts for file in self.files):
             return ()
-        return tuple(
-            "/".join(file.path.parts[file.path.parts.index(commit) + 1 :]) for file in self.files
-        )
+        names = []
+        for file in self.files:
+            parts = file.path.parts
+            names.append("/".join(parts[parts.index(commit) + 1 :]))
+        return tuple(names)
 
     def fault(self) -> str:
         """Return what is wrong with its files, as far as their sizes show.
@@ -158,9 +161,7 @@ class ModelStore:
     def _read_all(self) -> dict[str, Manifest | str]:
         """Return each model's manifest, or why it cannot be read."""
         try:
-            names = sorted(
-                path.name for path in self.directory.iterdir() if NAME.fullmatch(path.name)
-            )
+            names = sorted(filter(NAME.fullmatch, names_of(self.directory.iterdir())))
         except FileNotFoundError:
             return {}
         except OSError as error:

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 from conductor_cli.core.bounded_parsing import parse_json, parse_toml
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, nearest
+from conductor_cli.core.mappings import by_name, names_of
 from conductor_cli.core.profile import PROFILES
 from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.models.weights.model_store import Manifest, ModelFile
@@ -218,7 +219,7 @@ def _with_record(model: RegistryModel, file: Path) -> RegistryModel:
 
 def _check_keys(table: Mapping[str, Any]) -> None:
     """Refuse a misspelt key: without its sha256, a file would not be compared with anything."""
-    unknown = table.keys() - {field.name for field in fields(RegistryModel)}
+    unknown = table.keys() - set(names_of(fields(RegistryModel)))
     for part in table["parts"]:
         unknown |= part.keys() - {"file", "size", "sha256"}
     if unknown:
@@ -243,7 +244,7 @@ _read_shipped = cache(_read_registry)
 def find_registry_model(name: str, environ: Mapping[str, str]) -> RegistryModel:
     """Return the model of this name. Raises `ConductorUnusable` with similar names."""
     registry = _load(environ)
-    models = {model.name: model for model in registry.models}
+    models = by_name(registry.models)
     model = models.get(name.lower())
     if model is not None:
         return model
@@ -281,7 +282,7 @@ def _nearest_name(name: str, models: Iterable[str]) -> str | None:
 def listed_model(name: str, environ: Mapping[str, str]) -> RegistryModel | None:
     """Return the model of exactly this name, None also where the registry cannot be read."""
     with suppress(ConfigError):
-        models = {model.name: model for model in load_registry(environ)}
+        models = by_name(load_registry(environ))
         return models.get(name)
     return None
 

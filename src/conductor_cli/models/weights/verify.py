@@ -115,16 +115,14 @@ def find_problems(store: ModelStore, environ: Mapping[str, str]) -> list[Checked
             hint=f"conductor model rm {name}; then pull or import it again",
         )
         damaged.append(checked_file)
-    return damaged + [
-        CheckedFile(
-            name=manifest.name,
-            path=manifest.path,
-            problem=fault,
-            hint=repair_hint(manifest, environ),
-        )
-        for manifest in store.manifests()
-        if (fault := manifest.fault())
-    ]
+    for manifest in store.manifests():
+        fault = manifest.fault()
+        if fault:
+            hint = repair_hint(manifest, environ)
+            damaged.append(
+                CheckedFile(name=manifest.name, path=manifest.path, problem=fault, hint=hint)
+            )
+    return damaged
 
 
 def describe_hash_source(manifest: Manifest) -> str:
