@@ -146,7 +146,7 @@ class AsyncRun(_RunProperties):
         self._begun = False
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        """The events as `docs/events.md` lists them, each after it was stored.
+        """Yield the events as `docs/events.md` lists them, each after it was stored.
 
         Where `traces.keep` is always, raises `ConfigError` if the trace cannot be begun, and
         `ConductorError` at the end if it could not be stored whole. Raises `RuntimeError` the
@@ -357,7 +357,7 @@ class SyncRun(_RunProperties):
         self._reading: Future[None] | None = None
 
     def __iter__(self) -> Iterator[Event]:
-        """The events, each after it was stored. Leaving the loop early stops the run.
+        """Yield the events, each after it was stored. Leaving the loop early stops the run.
 
         Raises as `AsyncRun.__aiter__` does.
         """
@@ -444,12 +444,12 @@ open_async = AsyncConductor
 
 
 def open(**options: Unpack[OpenOptions]) -> SyncConductor:  # noqa: A001 - as `conductor_cli.open`
-    """A conductor to use in `with`. Raises `ConfigError` or `PolicyError`."""
+    """Return a conductor to use in `with`. Raises `ConfigError` or `PolicyError`."""
     return SyncConductor(AsyncConductor(**options))
 
 
 def replay(run: str = "last", *, config: str | Path | None = None) -> Iterator[Event]:
-    """The events of a stored run: by its id, the beginning of one, `last`, or `last~2`.
+    """Return the events of a stored run: by its id, the beginning of one, `last`, or `last~2`.
 
     Raises `UsageError`.
     """

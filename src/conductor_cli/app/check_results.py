@@ -32,7 +32,7 @@ class CheckResult:
     def failed(
         cls, name: str, error: ConductorError | Failure, *, seconds: float | None = None
     ) -> CheckResult:
-        """A check that ended with an error: its message, its hint and its exit code."""
+        """Return a check that ended with an error: its message, its hint and its exit code."""
         return cls(
             name=name,
             state="failed",

@@ -53,6 +53,7 @@ from conductor_cli.core.errors import (
 )
 from conductor_cli.core.events import PlanRejected, StepPlanned
 from conductor_cli.core.formatting import format_count, format_duration, format_size
+from conductor_cli.core.mappings import names_of
 from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Limits, Worker
 from conductor_cli.core.question import Question
@@ -86,7 +87,7 @@ BUILD_FLAGS: Final = {"cuda": "GGML_CUDA", "metal": "GGML_METAL", "rocm": "GGML_
 
 
 def versions(settings: Settings) -> Iterator[CheckResult]:
-    """The versions of this program, of Python and of the system."""
+    """Yield the versions of this program, of Python and of the system."""
     del settings
     text = (
         f"{__version__}, Python {platform.python_version()}, {platform.system()} "
@@ -96,7 +97,7 @@ def versions(settings: Settings) -> Iterator[CheckResult]:
 
 
 def llama_build(settings: Settings) -> Iterator[CheckResult]:
-    """The installed llama.cpp: its version, and whether it uses the GPU of this machine.
+    """Yield the installed llama.cpp: its version, and whether it uses the GPU of this machine.
 
     A missing llama.cpp is only a warning, because a model that needs it fails in its own check.
     """
@@ -110,7 +111,7 @@ def llama_build(settings: Settings) -> Iterator[CheckResult]:
     text = f"llama-cpp-python {lib.__version__}"
     name = "llama.cpp"
     gpus = find_gpus(settings.environ)
-    named = ", ".join(gpu.name for gpu in gpus)
+    named = ", ".join(names_of(gpus))
     if can_use_gpu(lib):
         yield CheckResult(name=name, text=f"{text}, uses {named or 'a GPU'}")
     elif not gpus:
@@ -139,7 +140,7 @@ def _threads(settings: Settings) -> str:
 
 
 def memory(settings: Settings) -> Iterator[CheckResult]:
-    """The RAM of this machine, and what the planner needs of it."""
+    """Yield the RAM of this machine, and what the planner needs of it."""
     ram = read_memory()
     if not ram.total:
         return
@@ -150,12 +151,11 @@ def memory(settings: Settings) -> Iterator[CheckResult]:
     if need <= ram.available:
         yield CheckResult(name="memory", text=text)
         return
-    models = [
-        model for model in load_registry(settings.environ) if 0 < model.memory <= ram.available
-    ]
-    best = max(
-        (model for model in models if not model.base), key=lambda model: model.memory, default=None
-    )
+    fitting = []
+    for model in load_registry(settings.environ):
+        if not model.base and 0 < model.memory <= ram.available:
+            fitting.append(model)
+    best = max(fitting, key=lambda model: model.memory, default=None)
     hint = "close other programs"
     if best is not None:
         hint = f"close other programs, or: conductor model pull {best.name}"
@@ -249,7 +249,7 @@ def model_store(settings: Settings) -> Iterator[CheckResult]:
 
 
 def planner(settings: Settings) -> Iterator[CheckResult]:
-    """The model that plans: whether it exists, is whole, and how its checksum is known.
+    """Yield the model that plans: whether it exists, is whole, and how its checksum is known.
 
     It is not called.
     """
@@ -383,7 +383,7 @@ def make_report(settings: Settings, checks: Sequence[CheckResult]) -> dict[str, 
 
 
 def _strip(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """The value without user, password and query of its URLs."""
+    """Return the value without user, password and query of its URLs."""
     if isinstance(value, dict):
         return {name: _strip(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -483,7 +483,7 @@ over a minute.
 
 
 def workers_to_check(settings: Settings, *, offline: bool) -> list[Worker]:
-    """The workers that a run would use.
+    """Return the workers that a run would use.
 
     The configured ones or, without any, those that are found.
     """
@@ -589,7 +589,8 @@ async def check_planning(settings: Settings) -> CheckResult:
         return _planning_failed(
             trace.error or Failure(kind="conductor", message="the model wrote no plan")
         )
-    first = next((event.at for event in events if isinstance(event, StepPlanned)), 0.0)
+    starts = [event.at for event in events if isinstance(event, StepPlanned)]
+    first = starts[0] if starts else 0.0
     steps = format_count(len(trace.plan.steps), "step")
     text = f"planned {steps}, the first step after {format_duration(first)}"
     if any(isinstance(event, PlanRejected) for event in events):

@@ -48,7 +48,7 @@ from conductor_cli.core.errors import (
     describe_system_error,
 )
 from conductor_cli.core.formatting import format_size
-from conductor_cli.core.plan import SELF
+from conductor_cli.core.mappings import names_of
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.evals.cases import (
@@ -151,7 +151,7 @@ class PreparedEvaluation:
     planner: Worker | None = None
 
     def create(self, settings: Settings) -> Evaluation:
-        """The stored evaluation, created now if it is a new one."""
+        """Return the stored evaluation, created now if it is a new one."""
         directory = evaluations_directory(settings) / new_run_id(datetime.now(UTC))
         return self.stored or Evaluation.create(directory, self.spec, self.request.cases)
 
@@ -262,7 +262,7 @@ def _unfinished_evaluation(
 
 
 def _cost_limit(request: EvaluationRequest, settings: Settings, spent: Decimal) -> Decimal | None:
-    """The limit of the request, or the one of the day where it is tighter.
+    """Return the limit of the request, or the one of the day where it is tighter.
 
     The demo models cost nothing.
     """
@@ -278,7 +278,7 @@ def _cost_limit(request: EvaluationRequest, settings: Settings, spent: Decimal) 
 
 
 def _expected_cost(stored: Evaluation | None, estimate: CostEstimate | None) -> Decimal:
-    """What a run is assumed to cost: the most of the estimate, until one has ended."""
+    """Return what a run is assumed to cost: the most of the estimate, until one has ended."""
     most_of_one = Decimal(0)
     if estimate and estimate.runs:
         most_of_one = estimate.high.cost[1] / estimate.runs
@@ -326,7 +326,7 @@ async def _open_systems(
         if not systems:
             raise UsageError(f"none of these systems can run; {left_out[0]}")
         notes = [*left_out, *_notes(request, settings, orchestra.team)]
-        spec = _make_spec(request, opened, tuple(system.name for system in systems), judge, notes)
+        spec = _make_spec(request, opened, tuple(names_of(systems)), judge, notes)
         yield opened, tuple(systems), tuple(left_out), judge, spec
 
 
@@ -396,7 +396,7 @@ async def _open_on_node(
 async def _open_models(
     request: EvaluationRequest, settings: Settings
 ) -> tuple[OpenedOrchestra, str]:
-    """The models, and why the default systems have to do without the one that plans.
+    """Return the models, and why the default systems have to do without the one that plans.
 
     Empty if they have it.
     """
@@ -483,7 +483,7 @@ def _judge_identity(judge: Judge | None) -> list[str]:
 
 
 def find_evaluation(name: str, settings: Settings) -> Evaluation:
-    """The stored evaluation with this id, or the `last` one. Raises `UsageError`."""
+    """Return the stored evaluation with this id, or the `last` one. Raises `UsageError`."""
     for stored in stored_evaluations(settings):
         if name in (stored.id, "last"):
             return stored
@@ -496,7 +496,7 @@ def find_evaluation(name: str, settings: Settings) -> Evaluation:
 def load_cases(
     source: str, *, file: str | None, count: int | None, seed: int, columns: str = ""
 ) -> tuple[str, tuple[Case, ...]]:
-    """The set's name and its cases.
+    """Return the set's name and its cases.
 
     `seed` makes those of `basics`, and chooses `count` from a file or the demo's set.
 
@@ -536,7 +536,7 @@ def _known_suites() -> str:
 
 
 def sample_cases(cases: Sequence[Case], count: int | None, seed: int) -> tuple[Case, ...]:
-    """A sample of `count` cases in their own order, chosen by the seed.
+    """Return a sample of `count` cases in their own order, chosen by the seed.
 
     All of them without a count.
     """
@@ -554,7 +554,7 @@ MAX_FILE: Final = 8_000_000_000  # Bytes of a file of a suite
 
 
 def fetch_suite(suite: Suite, settings: Settings, report: Callable[[str, int, int], None]) -> Path:
-    """The file of a suite in our cache, fetched from the hub if it is not there.
+    """Return the file of a suite in our cache, fetched from the hub if it is not there.
 
     Its solved questions are fetched, too. A file whose hash was kept must have it. Raises
     `ConductorUnusable` where the hub does not answer, refuses or sends something else, and
@@ -671,7 +671,7 @@ def plan_calibration(
     """
     name, cases = load_cases(source or NAME, file=None, count=count, seed=seed)
     pool, _ = run_async(resolve_pool(settings, None, workers))
-    pool = Pool(workers=tuple(worker for worker in pool if worker.kind != SELF))
+    pool = pool.without_self()
     cards = {worker.name: settings.cards.of(worker, hash_cases(cases)) for worker in pool}
     unmeasured = tuple(name for name, card in cards.items() if card is None)
     request = EvaluationRequest(
@@ -689,7 +689,7 @@ def plan_calibration(
 def measured_cards(
     calibration: Calibration, evaluation: Evaluation
 ) -> tuple[list[MeasuredCard], list[str]]:
-    """A card for each worker that has answered a case, and notes about those that failed."""
+    """Return a card for each worker that has answered a case, and notes about those that failed."""
     outcomes = evaluation.outcomes()
     errors = {outcome.system: outcome.error for outcome in outcomes if outcome.verdict == "failed"}
     cards = []

@@ -72,21 +72,25 @@ def is_pattern(name: str) -> bool:
     return not _WILD.isdisjoint(name)
 
 
-def list_files(place: Path) -> FileTree:
+def list_files(pattern: Path) -> FileTree:
     """Return the files of a directory or a pattern (`src/**/*.py`). No link below it is followed.
 
     Hidden names count only where the pattern names them. Raises `UsageError` where the tree is too
     large, or its `.gitignore` files ask for too much.
     """
-    base, pattern = _split(place)
-    return _Walk(base, pattern).run()
+    base, parts = _split(pattern)
+    return _Walk(base, parts).run()
 
 
-def _split(place: Path) -> tuple[Path, tuple[str, ...]]:
+def _split(path: Path) -> tuple[Path, tuple[str, ...]]:
     """Return the directory that a pattern begins with, and the parts of the pattern behind it."""
-    parts = place.parts
-    wild = next((number for number, part in enumerate(parts) if is_pattern(part)), len(parts))
-    return Path(*parts[:wild]), parts[wild:]
+    parts = path.parts
+    count = 0
+    for part in parts:
+        if is_pattern(part):
+            break
+        count += 1
+    return Path(*parts[:count]), parts[count:]
 
 
 class _Walk:
@@ -196,10 +200,10 @@ def _is_junction(entry: os.DirEntry[str]) -> bool:
     return bool(getattr(entry, "is_junction", bool)())
 
 
-def _check_time(deadline: float, place: Path) -> None:
+def _check_time(deadline: float, path: Path) -> None:
     if time.monotonic() > deadline:
         raise UsageError(
-            f"the files of {place} cannot be listed within {LIST_SECONDS:g} s", hint=PART_HINT
+            f"the files of {path} cannot be listed within {LIST_SECONDS:g} s", hint=PART_HINT
         )
 
 
@@ -222,7 +226,11 @@ class _Ignoring:
         self._deadline = deadline
         self._bytes = 0
         self._count = 0
-        top = next((path for path in (home, *home.parents) if (path / ".git").exists()), home)
+        top = home
+        for path in (home, *home.parents):
+            if (path / ".git").exists():
+                top = path
+                break
         rules = self._with_file(Rules((), ()), top)
         self._all = False
         path = top

@@ -211,15 +211,15 @@ def _conversation_text(subject: Mapping[str, Any], comments: list[Mapping[str, A
         _text(subject, "body"),
     ]
     for comment in comments:
-        place = ""
+        about = ""
         if isinstance(comment.get("path"), str):
-            place = f" on {comment['path']}"
+            about = f" on {comment['path']}"
         verdict = _text(comment, "state").lower().replace("_", " ")
-        heading = f"## {_author(comment)}{place}, {_when(comment)}"
+        heading = f"## {_author(comment)}{about}, {_when(comment)}"
         if verdict:
             heading += f" ({verdict})"
         parts += [heading, _text(comment, "body")]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(filter(None, parts))
 
 
 def _diff_of(files: list[Mapping[str, Any]]) -> tuple[str, str]:

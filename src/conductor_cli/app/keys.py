@@ -64,12 +64,12 @@ class FoundKey:
 
 
 def open_key_store(settings: Settings) -> KeyStore:
-    """The stored keys of this user."""
+    """Return the stored keys of this user."""
     return KeyStore(settings.paths.data, settings.environ)
 
 
 def providers_with_stored_key(store: KeyStore) -> tuple[str, ...]:
-    """The providers with a key that is stored for their own address."""
+    """Return the providers with a key that is stored for their own address."""
     names = []
     for name, preset in PRESETS.items():
         if preset.base_url and store.entry(name, preset.base_url):
@@ -104,7 +104,7 @@ def service_key(settings: Settings, service: str, url: str) -> str | None:
 
 
 def set_variables(provider: str, environ: Mapping[str, str]) -> list[str]:
-    """The provider's own variables that are set, the one that is used first."""
+    """Return the provider's own variables that are set, the one that is used first."""
     names = SERVICE_VARIABLES.get(provider, ())
     if provider in PRESETS:
         names = PRESETS[provider].keys
@@ -129,15 +129,11 @@ def find_keys(settings: Settings, store: KeyStore) -> list[FoundKey]:
             keys.append(key)
     keys += [_stored_key(entry, settings.environ) for entry in store.entries().values()]
     sources = {worker.name: key_state(worker, settings.environ, store) for worker in enabled}
-    return [
-        replace(
-            key,
-            workers=tuple(
-                worker.name for worker in enabled if _is_key_of(worker, key, sources[worker.name])
-            ),
-        )
-        for key in keys
-    ]
+    keys_with_workers = []
+    for key in keys:
+        users = [worker.name for worker in enabled if _is_key_of(worker, key, sources[worker.name])]
+        keys_with_workers.append(replace(key, workers=tuple(users)))
+    return keys_with_workers
 
 
 def _keys_of_variables(environ: Mapping[str, str]) -> list[FoundKey]:

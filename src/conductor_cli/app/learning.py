@@ -66,7 +66,7 @@ def rate_run(
     check_learning(settings)
     if step:
         check_step_exists(trace, step)
-        if next(record for record in trace.steps if record.number == step).state != "done":
+        if step not in trace.done():
             hint = f"conductor trace show {trace.run} shows the run"
             raise UsageError(f"step {step} of run {trace.run} has no answer to rate", hint=hint)
     elif not trace.answer:
@@ -79,12 +79,11 @@ def rate_run(
             f"run {trace.run} used the demo's workers, whose cards do not change",
             hint="rate another run",
         )
-    shares = tuple(
-        replace(share, key=learning_key(trace.pool[share.worker]))
-        for share in shares_of(trace, verdict, step)
-    )
+    shares = []
+    for share in shares_of(trace, verdict, step):
+        shares.append(replace(share, key=learning_key(trace.pool[share.worker])))
     rating = Rating(
-        run=trace.run, step=step, verdict=verdict, by=by, time=time.time(), shares=shares
+        run=trace.run, step=step, verdict=verdict, by=by, time=time.time(), shares=tuple(shares)
     )
     open_state(settings.paths).ratings.add(rating)
     return rating
@@ -120,7 +119,7 @@ _LAST_LEARNED: Final = _LastLearned()
 
 
 def with_learned_cards(pool: Pool, learned: Learned) -> Pool:
-    """The pool with the cards that the planner reads."""
+    """Return the pool with the cards that the planner reads."""
     if not learned.shares:
         return pool
     workers = []
@@ -133,7 +132,7 @@ def with_learned_cards(pool: Pool, learned: Learned) -> Pool:
 
 
 def check_command(settings: Settings) -> tuple[str, ...]:
-    """The words of the check with the path of its program; none where there is no check.
+    """Return the words of the check with the path of its program; none where there is no check.
 
     Raises `ConfigError`.
     """

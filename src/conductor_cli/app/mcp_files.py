@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from conductor_cli.core.bounded_parsing import parse_json
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.mappings import without_none
 from conductor_cli.core.terminal_text import one_line
 
 MAX_ENV_FILE_BYTES: Final = 64 * 1024
@@ -119,7 +120,7 @@ def _read_server(name: str, value: object, folder: Path) -> McpEntry:
     chosen = setting_name(name)
     entry: Mapping[str, Any] = {}
     if isinstance(value, Mapping):
-        entry = {key: content for key, content in value.items() if content is not None}
+        entry = without_none(value)
     if entry.get("disabled") or not entry.get("enabled", True):
         return McpEntry(name=chosen, is_disabled=True)
     problem = _problem_of(entry)
@@ -163,12 +164,12 @@ def _problem_of(entry: Mapping[str, Any]) -> str:
     return ""
 
 
-def _filled(text: str, what: str, folder: Path, read: McpEntry) -> str:
+def _filled(text: str, field: str, folder: Path, read: McpEntry) -> str:
     """Return a text of an entry with the places of the project in it.
 
     Other variables stay as they are written, which is told: their values may be secrets.
     """
-    places = {
+    paths = {
         "workspaceFolder": str(folder),
         "workspaceFolderBasename": folder.name,
         "userHome": str(Path.home()),
@@ -177,18 +178,18 @@ def _filled(text: str, what: str, folder: Path, read: McpEntry) -> str:
     }
 
     def fill(match: re.Match[str]) -> str:
-        place = None
+        path = None
         if not match["kind"]:
-            place = places.get(match["name"])
-        if place is None:
+            path = paths.get(match["name"])
+        if path is None:
             # Not the default: it may be a secret.
             shown = f"${{{match['name']}}}"
-            read.untaken.append(f"the value of {shown} in {what}: write it there yourself")
+            read.untaken.append(f"the value of {shown} in {field}: write it there yourself")
             return match[0]
-        remark = f"{match[0]} is {place}"
+        remark = f"{match[0]} is {path}"
         if match["name"] == "workspaceFolder" and remark not in read.remarks:
             read.remarks.append(remark)
-        return place
+        return path
 
     return _VARIABLE.sub(fill, text)
 

@@ -72,7 +72,7 @@ def find_memory(settings: Settings, tell: Callable[[str], None]) -> Memory | Non
     """
     if settings[SWITCH]:
         return None
-    directories = [place.parent for place in project_places()]
+    directories = [path.parent for path in project_places()]
     files: list[tuple[Path, str]] = []
     texts: set[str] = set()
     room = MAX_MEMORY_BYTES

@@ -21,6 +21,7 @@ from conductor_cli.config.files import set_value
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.chat import PromptProgress
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
+from conductor_cli.core.mappings import by_name
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.llama.bindings import is_installed
 from conductor_cli.models.weights.download import (
@@ -90,9 +91,9 @@ def list_model_rows(settings: Settings) -> list[ModelRow]:
     """
     store = open_model_store(settings)
     planning = stored_planner(settings)
-    manifests = {manifest.name: manifest for manifest in store.manifests()}
+    manifests = by_name(store.manifests())
     damaged = store.damaged()
-    registry = {model.name: model for model in load_registry(settings.environ)}
+    registry = by_name(load_registry(settings.environ))
     memory = {model.name: model.memory for model in registry.values()}
     default = next(iter(registry))
 
@@ -154,14 +155,14 @@ def _stored_row(row: ModelRow, manifest: Manifest, memory: int) -> ModelRow:
 
 
 def _stopped_row(model: RegistryModel) -> ModelRow:
-    """The row of a stopped pull: it has no name yet, so it is called as it was pulled."""
+    """Return the row of a stopped pull: it has no name yet, so it is called as it was pulled."""
     source = f"hub:{model.repo}"
     partial = _pulled_bytes(model)
     return ModelRow(name=model.reference, state="partial", partial=partial, source=source)
 
 
 def _pulled_bytes(model: RegistryModel) -> int:
-    """The size of what is there of a model whose pull has not ended."""
+    """Return the size of what is there of a model whose pull has not ended."""
     return sum(path.stat().st_size for path in unfinished_files(model))
 
 
@@ -206,8 +207,8 @@ def install_model(model: RegistryModel, settings: Settings, report: Report) -> M
 
 
 def describe_model(manifest: Manifest, settings: Settings) -> dict[str, Any]:
-    """A stored model for `--json`: as in the list, with its files."""
-    row = next(row for row in list_model_rows(settings) if row.name == manifest.name)
+    """Return a stored model for `--json`: as in the list, with its files."""
+    row = by_name(list_model_rows(settings))[manifest.name]
     files = []
     for file in manifest.files:
         file_facts = {
@@ -221,7 +222,7 @@ def describe_model(manifest: Manifest, settings: Settings) -> dict[str, Any]:
 
 
 def find_installed(model: RegistryModel, settings: Settings) -> Manifest | None:
-    """The stored model if its files are there and it is still what the registry means."""
+    """Return the stored model if its files are there and it is still what the registry means."""
     manifest = open_model_store(settings).find_readable(model.name)
     if manifest is None or manifest.fault() or len(manifest.files) != len(model.parts):
         return None
@@ -289,9 +290,8 @@ def verify_files(name: str | None, settings: Settings, report: Report) -> list[C
             find_registry_model(name, environ)  # where that is no model at all
             raise ConductorUnusable(f"{name} is not installed", hint=f"conductor model pull {name}")
         return verify_model(manifest, environ, report)
-    checked = [
-        problem for problem in find_problems(store, environ) if problem.name in store.damaged()
-    ]
+    damaged = store.damaged()
+    checked = [problem for problem in find_problems(store, environ) if problem.name in damaged]
     for manifest in store.manifests():
         checked += verify_model(manifest, environ, report)
     if not checked:
@@ -326,10 +326,11 @@ def remove_installed(name: str, settings: Settings) -> Removal:
 
 
 def _find_pulled(name: str, settings: Settings) -> RegistryModel | None:
-    """The model of the registry, or the stopped pull, that the list calls by this name."""
+    """Return the model of the registry, or the stopped pull, that the list calls by this name."""
     if "/" not in name:
         return listed_model(name, settings.environ)
     with suppress(ConfigError):  # the registry cannot be read
-        stopped = find_stopped_pulls(load_registry(settings.environ))
-        return next((model for model in stopped if model.reference == name), None)
+        for model in find_stopped_pulls(load_registry(settings.environ)):
+            if model.reference == name:
+                return model
     return None

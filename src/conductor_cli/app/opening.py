@@ -162,7 +162,7 @@ class LoadedModels:
         self._shared[_share_key(request)] = shared
 
     def open(self, worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys) -> Model:
-        """The model of a worker. Raises as `catalog.open_model`."""
+        """Return the model of a worker. Raises as `catalog.open_model`."""
         # Of a local model its files alone count, so that weights are in memory once: the model that
         # plans and the workers that use the same file take turns on it. Of another worker all but
         # what is said or measured of it.

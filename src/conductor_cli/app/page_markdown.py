@@ -99,7 +99,7 @@ _LONGEST_ADDRESS: Final = 1000
 _SMALLEST_CUT: Final = 1 << 20  # Characters: a page of so few needs less memory than there is
 
 
-def decode_page(data: bytes) -> tuple[str, bool]:
+def decode_page(content: bytes) -> tuple[str, bool]:
     """Return the text of a page, and whether its encoding is a guess.
 
     By its byte order mark, as UTF-8, by what it declares, or as Windows-1252, which is the guess.
@@ -109,21 +109,21 @@ def decode_page(data: bytes) -> tuple[str, bool]:
         (b"\xff\xfe", "utf-16"),
         (b"\xfe\xff", "utf-16"),
     ):
-        if data.startswith(mark):
-            return data.decode(name, "replace"), False
+        if content.startswith(mark):
+            return content.decode(name, "replace"), False
     try:
-        return data.decode("utf-8"), False
+        return content.decode("utf-8"), False
     except UnicodeDecodeError:
-        declared = _CHARSET.search(data[:4096])
+        declared = _CHARSET.search(content[:4096])
     if declared is None:
-        return data.decode(_USUAL_ENCODING, "replace"), True
+        return content.decode(_USUAL_ENCODING, "replace"), True
     name = declared[1].decode()
     if name.lower() in {"iso-8859-1", "latin1", "us-ascii", "ascii"}:
         name = _USUAL_ENCODING  # so browsers read them
     try:
-        return data.decode(name, "replace"), False
+        return content.decode(name, "replace"), False
     except (LookupError, ValueError):
-        return data.decode(_USUAL_ENCODING, "replace"), True
+        return content.decode(_USUAL_ENCODING, "replace"), True
 
 
 def to_markdown(page: str, most: int, seconds: float) -> tuple[str, dict[str, int], str]:
@@ -144,15 +144,15 @@ def to_markdown(page: str, most: int, seconds: float) -> tuple[str, dict[str, in
         if node.is_text_node:
             writer.text(node.text_content or "")
         elif node.is_element_node:
-            what = _left_out(node)
-            if what is None:
+            kind = _left_out(node)
+            if kind is None:
                 writer.open(node)
                 if node.first_child is not None:
                     node = node.first_child
                     continue
                 writer.close(node)
-            elif what:
-                left_out[what] = left_out.get(what, 0) + 1
+            elif kind:
+                left_out[kind] = left_out.get(kind, 0) + 1
         node = _next(node, writer)
     text = writer.finish()
     if node is not None or len(text) > most:

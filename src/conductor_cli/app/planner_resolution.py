@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, suggest
+from conductor_cli.core.mappings import names_of
 from conductor_cli.core.plan import MAX_STEPS, SMALL_PLANNER_STEPS, UNMEASURED_STEPS
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, ROUTED, Guide, Profile
@@ -48,7 +49,7 @@ def resolve_planner(settings: Settings) -> Worker:
     """
     settings = read_guided(settings).settings
     text = settings["planner.model"]
-    configured = next((item.worker for item in settings.workers if item.worker.name == text), None)
+    configured = settings.worker(text)
     if _is_url(text):
         url, _, model = text.partition("#")
         # The URL is stored in traces and shown, so it must not hold a password.
@@ -109,14 +110,14 @@ def read_guided(settings: Settings) -> Guided:
 
 
 def planner_manifest(settings: Settings) -> Manifest | None:
-    """The manifest of the model that plans, None where it is not in the model store.
+    """Return the manifest of the model that plans, None where it is not in the model store.
 
     It is found by name or by file. Where nothing is chosen, it is the registry's first model, else
     the only one.
     """
     settings = read_guided(settings).settings
     text = settings["planner.model"]
-    if _is_url(text) or any(item.worker.name == text for item in settings.workers):
+    if _is_url(text) or settings.worker(text) is not None:
         return None
     store = open_model_store(settings)
     if not text:
@@ -161,7 +162,7 @@ def _is_url(text: str) -> bool:
 
 
 def _adapter(settings: Settings) -> str:
-    """The whole path of the adapter that the settings name, or empty."""
+    """Return the whole path of the adapter that the settings name, or empty."""
     path = settings["planner.adapter"]
     if not path:
         return ""
@@ -169,14 +170,14 @@ def _adapter(settings: Settings) -> str:
 
 
 def _from_name(text: str, settings: Settings) -> Worker:
-    """A GGUF file or provider/model.
+    """Return a GGUF file or provider/model.
 
     Raises `ConductorUnusable`, also for a model that can be downloaded first.
     """
     path = Path(text).expanduser()
     if path.suffix == ".gguf" or path.exists():
         return _from_file(path, settings)
-    if any(entry.name == text for entry in load_registry(settings.environ)):
+    if text in names_of(load_registry(settings.environ)):
         raise ConductorUnusable(
             f"the planner {text} is not downloaded yet", hint=f"conductor model pull {text}"
         )
@@ -186,9 +187,9 @@ def _from_name(text: str, settings: Settings) -> Worker:
     if slash and provider in PRESETS:
         hosted = Worker(name="conductor", kind=provider, model=model)
         return replace(hosted, price=FREE if costs_nothing(hosted) else None)
-    names = [manifest.name for manifest in open_model_store(settings).manifests()]
-    names += [entry.name for entry in load_registry(settings.environ)]
-    names += [item.worker.name for item in settings.workers]
+    names = names_of(open_model_store(settings).manifests())
+    names += names_of(load_registry(settings.environ))
+    names += settings.worker_names
     otherwise = (
         "conductor model list, conductor model use FILE.gguf, or from the hub: conductor "
         "model pull OWNER/REPO"
@@ -227,7 +228,7 @@ def _from_file(path: Path, settings: Settings) -> Worker:
 
 
 def _from_store(manifest: Manifest, settings: Settings) -> Worker:
-    """A stored model; for a stored adapter, its base model with the adapter.
+    """Return a stored model; for a stored adapter, its base model with the adapter.
 
     Raises `ConductorUnusable`.
     """
@@ -262,7 +263,7 @@ def _from_store(manifest: Manifest, settings: Settings) -> Worker:
 
 def _nothing_chosen(settings: Settings) -> ConductorUnusable:
     store = open_model_store(settings)
-    if names := ", ".join(manifest.name for manifest in store.manifests()):
+    if names := ", ".join(names_of(store.manifests())):
         return ConductorUnusable(
             f"no planner is chosen; stored: {names}", hint="conductor model use NAME"
         )

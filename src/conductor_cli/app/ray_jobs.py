@@ -246,9 +246,9 @@ class _Job:
         """Start the job on all nodes; returns the blocks of its results as they come."""
         import ray
 
-        items = [
-            {"number": number, "row": pickle.dumps(row)} for number, row in enumerate(self._rows)
-        ]
+        items = []
+        for number, row in enumerate(self._rows):
+            items.append({"number": number, "row": pickle.dumps(row)})
         actors = ray.data.ActorPoolStrategy(
             size=max(1, _node_count()),
             max_concurrent_calls_per_actor=max(1, parallel // block_rows),

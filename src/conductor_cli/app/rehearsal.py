@@ -125,7 +125,7 @@ def rehearsal_pool() -> Pool:
 
 
 def held_out_cases(count: int, seed: int) -> tuple[Case, ...]:
-    """Questions of one to five steps, in words and phrasings that no model was trained on.
+    """Return questions of one to five steps, in words and phrasings that no model was trained on.
 
     Each seed takes the next block of the 10,000 questions; after the last block they start over.
     """

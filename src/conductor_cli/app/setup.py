@@ -32,6 +32,7 @@ from conductor_cli.config.schema import PREFIX
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.formatting import format_count, format_duration, format_money, format_size
+from conductor_cli.core.mappings import by_name, names_of
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
 from conductor_cli.models.addresses import base_url_of
@@ -99,7 +100,7 @@ class Findings:
         if not self.llama:
             command = built_wheel_command()
             lines["llama.cpp"] = f"not installed; models on this machine need it: {command}"
-        lines["GPU"] = ", ".join(gpu.name for gpu in self.gpus) or "none"
+        lines["GPU"] = ", ".join(names_of(self.gpus)) or "none"
         lines["disk"] = f"{format_size(self.free)} free for models in {self.downloads}"
         lines["keyring"] = self.keyring or "none that works"
         lines["keys"] = ", ".join(f"{key.provider} in {key.source}" for key in self.keys) or "none"
@@ -135,7 +136,7 @@ def look_around(settings: Settings) -> Findings:
 
 
 def look_at_keys(findings: Findings, settings: Settings) -> Findings:
-    """The same findings with the keys and workers there are now. The keyring is not asked.
+    """Return the same findings with the keys and workers there are now. The keyring is not asked.
 
     Raises `ConfigError`.
     """
@@ -146,11 +147,11 @@ def look_at_keys(findings: Findings, settings: Settings) -> Findings:
 
 
 def without_refused(findings: Findings, settings: Settings) -> Findings:
-    """The same findings without the new workers, which a person did not want.
+    """Return the same findings without the new workers, which a person did not want.
 
     Nor does such a model plan, or another one of a provider that no worker of theirs is at.
     """
-    providers = {item.worker.kind for item in settings.workers if item.enabled}
+    providers = {worker.kind for worker in settings.enabled_workers}
     keys = tuple(key for key in findings.keys if key.provider in providers)
     return replace(findings, workers=(), keys=keys)
 
@@ -267,7 +268,7 @@ def new_workers(findings: Findings, settings: Settings) -> list[Worker]:
 
     Those that a rule forbids are left out.
     """
-    names = {item.worker.name for item in settings.workers}
+    names = set(settings.worker_names)
     # The same model of the same provider under another name would only answer twice.
     models = {model_address(item.worker) for item in settings.workers}
     allowed = [worker for worker in findings.workers if not policy_objection(settings, worker)]
@@ -308,11 +309,11 @@ def propose_limits(added: Sequence[Worker], settings: Settings) -> list[SetupSte
     That is one that is set up, or `added`. They are in dollars where every price is known, since a
     limit in dollars is refused for workers without one; else in tokens.
     """
-    paid_for = [*(item.worker for item in settings.workers if item.enabled), *added]
+    paid_for = [*settings.enabled_workers, *added]
     with suppress(ConductorError):  # planning is paid for, too
         paid_for.append(resolve_planner(settings))
     prices = [_known_price(worker) for worker in with_prices(paid_for)[0]]
-    may_cost = any(price is None or any(price.amounts()) for price in prices)
+    may_cost = any(price is None or not price.is_free for price in prices)
     steps: list[SetupStep] = []
     for period, (dollars, tokens) in LIMITS.items():
         # Whoever limits calls or tokens has decided; a limit in dollars is not proposed on top of
@@ -363,12 +364,12 @@ def _describe_limit(name: str, limit: Decimal | int, period: str) -> str:
 
 
 def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> list[SetupStep]:
-    """The model in use, the `wanted` one, or one that suits this machine; empty for none.
+    """Return the model in use, the `wanted` one, or one that suits this machine; empty for none.
 
     Raises `ConductorUnusable` or `ConfigError` for an unusable registry.
     """
     chosen = settings["planner.model"]
-    listed = {model.name: model for model in load_registry(settings.environ)}
+    listed = by_name(load_registry(settings.environ))
     if wanted == NO_MODEL:
         return []
     if wanted in listed:
@@ -461,9 +462,8 @@ def propose_running_model(findings: Findings, settings: Settings) -> list[SetupS
 
 
 def _running_planner(findings: Findings, settings: Settings) -> Worker | None:
-    configured = [item.worker for item in settings.workers if item.enabled]
     workers = list[Worker]()
-    for worker in (*configured, *new_workers(findings, settings)):
+    for worker in (*settings.enabled_workers, *new_workers(findings, settings)):
         if worker.kind in PRESETS and not policy_objection(settings, worker):
             workers.append(worker)
     return max(
@@ -489,14 +489,15 @@ def parameters_of(model: str) -> float:
 
 
 def hosted_planner(findings: Findings, settings: Settings) -> Worker | None:
-    """The cheapest model that may plan of those whose key is there and that no rule forbids.
+    """Return the cheapest model that may plan of those whose key is there and that no rule forbids.
 
     None without a key.
     """
-    kinds = dict.fromkeys(key.provider for key in findings.keys if key.provider in PRESETS)
-    planners = [Worker(name="conductor", kind=kind, model=PRESETS[kind].planner) for kind in kinds]
     allowed = []
-    for planner in planners:
+    for kind in dict.fromkeys(key.provider for key in findings.keys):
+        if kind not in PRESETS:
+            continue
+        planner = Worker(name="conductor", kind=kind, model=PRESETS[kind].planner)
         if planner.model and not policy_objection(settings, planner):
             allowed.append(planner)
     priced = [planner for planner in with_prices(allowed)[0] if planner.price is not None]

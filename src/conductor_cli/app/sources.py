@@ -169,14 +169,14 @@ async def _complete_reference(word: str, number: str, url: str, context: SourceC
 
 async def _read_diff(reference: str, context: SourceContext) -> list[SourceText]:
     """Return the difference of two revisions, without the files that look like secrets."""
-    old, dots, new = reference.partition("...")
+    begin, dots, end = reference.partition("...")
     if not dots:
-        old, dots, new = reference.partition("..")
-    if not dots or not (old or new):
+        begin, dots, end = reference.partition("..")
+    if not dots or not (begin or end):
         hint = "for changes that are not committed: git diff | conductor ask … -f -"
         raise UsageError(f"diff:{one_line(reference)[:80]} is not diff:REV..REV", hint=hint)
-    first = await _commit(old or "HEAD")
-    last = await _commit(new or "HEAD")
+    first = await _commit(begin or "HEAD")
+    last = await _commit(end or "HEAD")
     if dots == "...":
         first = (await _git("merge-base", first, last)).decode().strip()
     listed = await _git("diff", "--name-only", "-z", *_PLAIN_DIFF, first, last)
@@ -332,9 +332,8 @@ async def _read_clipboard(_reference: str, context: SourceContext) -> list[Sourc
         if not content.strip():
             raise UsageError("the clipboard has no text", hint="copy a text, and ask again")
         return [SourceText(name="clipboard", content=content)]
-    names = ", ".join(
-        program[0] for program in _clipboard_programs() if not program[0].endswith(".exe")
-    )
+    programs = [program for program, *_ in _clipboard_programs() if not program.endswith(".exe")]
+    names = ", ".join(programs)
     message = "no program that reads the clipboard is installed"
     raise UsageError(message, hint=f"install one of {names}; or pipe the text: … -f -")
 

@@ -67,7 +67,7 @@ def exporter_names(environ: Mapping[str, str]) -> tuple[str, ...]:
     addresses = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     if not named and any(environ.get(address) for address in addresses):
         named = "otlp"
-    names = [name.strip() for name in named.split(",")]
+    names = list(map(str.strip, named.split(",")))
     return tuple(name for name in names if name not in {"", "none"})
 
 
@@ -144,11 +144,17 @@ class RunTelemetry:
             received=received,
         )
         self._plans(events, first.conductor.partition(" ")[0], run)
-        access = {event.step: event.access for event in events if isinstance(event, ev.StepPlanned)}
-        started = [event.step for event in events if isinstance(event, ev.StepStarted)]
+        access: dict[int, tuple[int, ...]] = {}
+        by_step: dict[int, list[ev.Event]] = {}
+        started: list[int] = []
+        for event in events:
+            by_step.setdefault(getattr(event, "step", 0), []).append(event)
+            if isinstance(event, ev.StepPlanned):
+                access[event.step] = event.access
+            elif isinstance(event, ev.StepStarted):
+                started.append(event.step)
         for number in dict.fromkeys(started):
-            step_events = [event for event in events if getattr(event, "step", 0) == number]
-            self._step(step_events, first.pool, access.get(number, ()), last.at, run)
+            self._step(by_step[number], first.pool, access.get(number, ()), last.at, run)
 
     def _plans(self, events: Sequence[ev.Event], planner: str, run: Span) -> None:
         """Send planning.
@@ -461,9 +467,10 @@ def _provider_for(exporters: tuple[str, ...]) -> TracerProvider | None:
         "OTEL_EXPORTER_OTLP_PROTOCOL"
     )
     otlp = f"otlp_proto_{(protocol or 'http/protobuf').partition('/')[0]}"
-    has_timeout = any(
-        name.startswith("OTEL_EXPORTER_OTLP") and "TIMEOUT" in name for name in os.environ
-    )
+    has_timeout = False
+    for name in os.environ:
+        if name.startswith("OTEL_EXPORTER_OTLP") and "TIMEOUT" in name:
+            has_timeout = True
     for name in exporters:
         # Packages of OpenTelemetry offer exporters by entry points.
         entry = name

@@ -22,6 +22,7 @@ from conductor_cli.config.project import SWITCH, project_places
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import UsageError, suggest
 from conductor_cli.core.formatting import format_money, format_names
+from conductor_cli.core.mappings import names_of, without_empty
 from conductor_cli.core.plan import REVIEW, SELF, Plan, Step, to_written_name
 from conductor_cli.core.plan_file import changed_limits
 from conductor_cli.core.pool import Worker
@@ -91,7 +92,7 @@ class TemplateFile:
         if not self.source.values:
             hint = f"remove it, or write one into it: conductor template edit {self.name}"
             raise UsageError(f"{self.path} is empty, so it asks nothing", hint=hint)
-        unknown = set(self.source.values) - {item.name for item in fields(Template)}
+        unknown = set(self.source.values) - set(names_of(fields(Template)))
         try:
             if unknown:
                 raise DecodeError(f"unknown {', '.join(sorted(unknown))}")
@@ -117,7 +118,8 @@ def enforceable_limits(
     unpriced = [worker.name for worker in with_prices(workers)[0] if worker.price is None]
     if cost is None or not unpriced:
         return template.limits, ""
-    limits = {key: value for key, value in template.limits.items() if key != "cost"}
+    limits = dict(template.limits)
+    del limits["cost"]
     tokens = int(Decimal(str(cost)) * TOKENS_FOR_A_DOLLAR)
     limits["tokens"] = min(tokens, limits.get("tokens") or tokens)
     notice = (
@@ -213,14 +215,15 @@ def fill_template(template: Template, name: str, given: Mapping[str, str], words
     def fill(text: str) -> str:
         return PLACEHOLDER.sub(value_of, text)
 
+    steps = []
+    for step in template.steps:
+        steps.append(replace(step, worker=fill(step.worker), subtask=fill(step.subtask)))
     filled = replace(
         template,
         question=fill(template.question).strip(),
         system=fill(template.system),
         workers=tuple(map(fill, template.workers)),
-        steps=tuple(
-            replace(s, worker=fill(s.worker), subtask=fill(s.subtask)) for s in template.steps
-        ),
+        steps=tuple(steps),
     )
     if missing := sorted(used - set(values)):
         hint = f"-p {missing[0]}=…"
@@ -245,7 +248,7 @@ def stand_ins(
     that no other placeholder has. In the place of `local` only a worker on this machine stands, so
     where there is none, that placeholder is missing here.
     """
-    names = {worker.name for worker in workers}
+    names = set(names_of(workers))
     chosen = dict[str, str]()  # By the name that the template has
     stand_in_values = dict[str, str]()
     for text in dict.fromkeys((*template.workers, *(step.worker for step in template.steps))):
@@ -264,7 +267,7 @@ def stand_ins(
     return stand_in_values
 
 
-def _stand_in(wanted: str, workers: Sequence[Worker], taken: Collection[str]) -> Worker | None:
+def _stand_in(wanted: str, workers: Sequence[Worker], avoided: Collection[str]) -> Worker | None:
     """Return the worker that is most like the `wanted` one, rather one that is not taken."""
     if wanted == LOCAL:
         workers = [worker for worker in workers if is_local(worker)]
@@ -272,7 +275,7 @@ def _stand_in(wanted: str, workers: Sequence[Worker], taken: Collection[str]) ->
     def likeness(worker: Worker) -> tuple[bool, bool]:
         words = f"{worker.name} {worker.kind} {model_of(worker)}".lower()
         is_like = wanted.lower() in words or wanted in worker.tags
-        return is_like, worker.name not in taken
+        return is_like, worker.name not in avoided
 
     return max(workers, key=likeness, default=None)
 
@@ -296,9 +299,12 @@ def template_of_run(trace: Trace) -> str:
         return re.sub(r"\$(?=[$a-z])", "$$", text)
 
     question = trace.question
-    steps: tuple[Step, ...] = ()
+    steps = []
     if isinstance(trace.plan, Plan):
-        steps = trace.plan.steps
+        for step in trace.plan.steps:
+            worker = to_written_name(step.worker, trace.pool.names)
+            access = list(step.access)
+            steps.append({"worker": worker, "subtask": keep(step.subtask), "access": access})
     files_only: list[str] = []
     if trace.policy.files_only:  # that of a template comes last; the others are settings
         files_only = list(trace.policy.files_only[-1])
@@ -309,15 +315,6 @@ def template_of_run(trace: Trace) -> str:
         "limits": changed_limits(trace.limits),
         "files_only": files_only,
         "schema": question.schema,
-        "steps": [
-            {
-                "worker": to_written_name(step.worker, trace.pool.names),
-                "subtask": keep(step.subtask),
-                "access": list(step.access),
-            }
-            for step in steps
-        ],
+        "steps": steps,
     }
-    return tomli_w.dumps(
-        {key: value for key, value in fields.items() if value}, multiline_strings=True
-    )
+    return tomli_w.dumps(without_empty(fields), multiline_strings=True)

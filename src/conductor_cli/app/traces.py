@@ -53,7 +53,7 @@ _UNIT_SECONDS: Final = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def open_trace_store() -> Traces:
-    """The store of this user.
+    """Return the store of this user.
 
     It reads no settings, so traces can be looked at even when those are broken.
     """
@@ -63,7 +63,7 @@ def open_trace_store() -> Traces:
 def display_settings(
     config: str | None, flags: Mapping[str, Any] | None = None
 ) -> Mapping[str, Any]:
-    """The settings by name.
+    """Return the settings by name.
 
     `flags` and the defaults when the settings cannot be read, because traces still can.
     """
@@ -77,7 +77,7 @@ def display_settings(
 
 
 def earliest_run_id(since: str, now: datetime) -> str:
-    """The beginning of the first run id at or after `since`.
+    """Return the beginning of the first run id at or after `since`.
 
     A time span before now, a date, or a local time.
 
@@ -216,22 +216,22 @@ def forget_removed(store: Traces) -> None:
 
 
 def export_run(trace: Trace, *, live: bool = False) -> str:
-    """The run as a page. Keys that this process has read are redacted."""
+    """Return the run as a page. Keys that this process has read are redacted."""
     return KNOWN_SECRETS.redact(html_page(trace, live=live))
 
 
 def export_markdown(trace: Trace, *, live: bool = False) -> str:
-    """The run as Markdown, redacted likewise."""
+    """Return the run as Markdown, redacted likewise."""
     return KNOWN_SECRETS.redact(run_markdown(trace, live=live))
 
 
 def export_conversation(turns: Sequence[PastTurn], run: str) -> str:
-    """A conversation as Markdown, redacted likewise; `run` is the last one of it."""
+    """Return a conversation as Markdown, redacted likewise; `run` is the last one of it."""
     return KNOWN_SECRETS.redact(conversation_markdown(turns, run))
 
 
 def conversation_of(store: Traces, trace: Trace) -> tuple[PastTurn, ...]:
-    """All turns of the conversation that ends with this run, from the stored runs before it.
+    """Return all turns of the conversation that ends with this run, from the stored runs before it.
 
     Where an earlier run is gone or cannot be read, the turns that the next one was sent stand for
     those before.
@@ -252,8 +252,13 @@ def conversation_of(store: Traces, trace: Trace) -> tuple[PastTurn, ...]:
 
 
 def describe_offer(run: Run) -> PlanOffer:
-    """The plan of a run with all that a user decides by."""
+    """Return the plan of a run with all that a user decides by."""
     assert isinstance(run.trace.plan, Plan)
+    began_at = run.state.planning.began_at
+    remarks = []
+    for notice in run.trace.recovered:
+        if not notice.step and notice.at >= began_at:
+            remarks.append(notice.text)
     return PlanOffer(
         question_for=run.state.policy.question_for,
         has_files=bool(run.question.files),
@@ -263,17 +268,13 @@ def describe_offer(run: Run) -> PlanOffer:
         limits=run.limits,
         recipients=recipients_of(run.team.pool),
         gain=run.team.describe_gain(run.team.name),
-        remarks=tuple(
-            notice.text
-            for notice in run.trace.recovered
-            if not notice.step and notice.at >= run.state.planning.began_at
-        ),
+        remarks=tuple(remarks),
         done=frozenset(run.trace.done()),
     )
 
 
 def describe_stored_offer(trace: Trace) -> PlanOffer:
-    """The plan that a run of another process offers, as its trace has it."""
+    """Return the plan that a run of another process offers, as its trace has it."""
     assert isinstance(trace.plan, Plan)
     return PlanOffer(
         question_for=_stored_policy(trace).question_for,
@@ -329,7 +330,7 @@ def planned_flow(run: Run) -> list[Disclosure]:
 
 
 def stored_planned_flow(trace: Trace) -> list[Disclosure]:
-    """The same for the plan that a run of another process offers, as its trace has it."""
+    """Return the same for the plan that a run of another process offers, as its trace has it."""
     assert isinstance(trace.plan, Plan)
     policy = _stored_policy(trace)
     planner = trace.recipient or UNKNOWN
@@ -349,8 +350,10 @@ def _flow_of_steps(
     """Return which model will read what for the steps; `planner` is who reads for the planner."""
     recipients = recipients_of(pool)
     # A step on the conductor itself may ask any worker.
-    reached = {SELF: dict.fromkeys((planner, *recipients.values()))}
-    reached |= {name: {recipient: None} for name, recipient in recipients.items() if name != SELF}
+    reached = {}
+    for name, recipient in recipients.items():
+        reached[name] = [recipient]
+    reached[SELF] = list(dict.fromkeys((planner, *recipients.values())))
 
     def question_for(name: str) -> Question:
         # A step on the conductor itself may reach any worker, so it counts as one that accepts

@@ -35,7 +35,6 @@ from conductor_cli.core.formatting import (
     format_money,
     format_size,
 )
-from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage, with_cost
 from conductor_cli.evals import cases as builtin
@@ -177,14 +176,11 @@ class Training:
 
     def _check_imports(self) -> str:
         recipe = self.request.recipe
-        optional = {"peft": recipe.lora, "vllm": recipe.vllm}
-        needed = [
-            "torch",
-            "transformers",
-            "trl",
-            "accelerate",
-            *(name for name, used in optional.items() if used),
-        ]
+        needed = ["torch", "transformers", "trl", "accelerate"]
+        if recipe.lora:
+            needed.append("peft")
+        if recipe.vllm:
+            needed.append("vllm")
         for library in needed:
             with require(library):
                 import_module(library)
@@ -227,9 +223,7 @@ class Training:
                 f"the worker {name} cannot be opened: {failure.message}", hint=failure.hint
             )
         # The conductor itself is left out: what is trained plans, and never reviews.
-        pool = Pool(
-            workers=tuple(worker for worker in opened.orchestra.team.pool if worker.kind != SELF)
-        )
+        pool = opened.orchestra.team.pool.without_self()
         self._pool = pool
         if len(pool) < 2:
             raise _too_few_workers(pool.names)
@@ -326,10 +320,8 @@ class Training:
         recipe = self.request.recipe
         context = self._base.context
         rollouts = Rollouts(orchestra=bare_orchestra(recipe, self._pool, self._settings.limits))
-        drawn = [
-            self._curriculum.exercise(number) for number in range(recipe.steps * recipe.prompts)
-        ]
-        exercises = [*drawn, *self._curriculum.validation_tasks()]
+        exercises = list(map(self._curriculum.exercise, range(recipe.steps * recipe.prompts)))
+        exercises += self._curriculum.validation_tasks()
         longest = longest_prompt(self._base, list(map(rollouts.prompt, exercises)))
         if longest + recipe.max_plan_tokens > context:
             raise ConfigError(
@@ -397,7 +389,7 @@ class Training:
     def check_cost(self) -> str:
         """Return what the steps that remain will probably cost."""
         limit = self.request.max_cost
-        unpriced = [worker.name for worker in self._pool if worker.price is None]
+        unpriced = self._pool.unpriced()
         if unpriced and limit is not None:
             hint = (
                 "set them (conductor workers add … --set price=IN,OUT), or choose other "
@@ -451,7 +443,7 @@ class Training:
         return line
 
     def _expected_call(self) -> tuple[float, float]:
-        """US dollars and seconds for a call, by the calibration of each worker.
+        """Return US dollars and seconds for a call, by the calibration of each worker.
 
         0 seconds where none was measured.
         """
@@ -554,10 +546,10 @@ def describe_call_time(seconds: float, workers: int, at_once: int, concurrency: 
     shown = format_duration(seconds / used, tenths=False)
     text = f"about {shown} for calls, {used} at once if all workers get the same share"
     if used < concurrency:
-        each = math.ceil(concurrency / workers)
+        parallel = math.ceil(concurrency / workers)
         less = format_duration(seconds / concurrency, tenths=False)
         text += (
-            f", and about {less} with parallel = {each} in the table of each worker, where its "
+            f", and about {less} with parallel = {parallel} in the table of each worker, where its "
             "provider allows that"
         )
     return f"{text}; writing plans and training come on top"

@@ -20,7 +20,7 @@ import asyncio
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -88,7 +88,9 @@ class Tuned:
     guided: Guide | None = None
 
     def result(self, name: str) -> SystemResult:
-        return next(result for result in self.summary.systems if result.name == name)
+        result = self.summary.result(name)
+        assert result is not None, f"{name} was not compared"
+        return result
 
     @property
     def planner(self) -> RouterFile | Guide | None:
@@ -157,7 +159,10 @@ def halve(outcomes: Sequence[CaseOutcome], cases: Sequence[Case], seed: int) -> 
     for system in dict.fromkeys(outcome.system for outcome in outcomes):
         if system.startswith(ALONE):
             alone.append(system)
-    whole = [case for case in cases if all((system, case.id) in judged for system in alone)]
+    whole = []
+    for case in cases:
+        if all((system, case.id) in judged for system in alone):
+            whole.append(case)
     if len(whole) < MIN_CASES or len(alone) < 2:
         message = (
             f"{len(whole)} cases were judged for each of {len(alone)} workers, which is too "
@@ -192,7 +197,7 @@ def learn_ways(
     head = fit_head(teaching_states, scores, seed)
     best = halves.alone[int(scores.mean(axis=0).argmax())]
     chosen = (proving_states @ head[:, 1:].T + head[:, 0]).argmax(axis=1)
-    compared = _proving_outcomes(halves, best, [int(index) for index in chosen], guided)
+    compared = _proving_outcomes(halves, best, list(map(int, chosen)), guided)
     summary = summarize(compared, [*dict.fromkeys(outcome.system for outcome in compared)])
     proved = _proved_ways(summary, len(halves.proving))
     if PLAN in proved and not _guide_is_better(compared):
@@ -202,11 +207,15 @@ def learn_ways(
     router = RouterFile(
         encoder=str(encoder),
         identity=read_model_info(encoder).identity,
-        workers=tuple(_worker_name(system) for system in halves.alone),
-        # Seven digits are enough
-        weights=tuple(tuple(float(f"{value:.7g}") for value in row) for row in head),
+        workers=tuple(map(_worker_name, halves.alone)),
+        weights=tuple(map(_rounded, head)),
     )
     return Tuned(router, summary, _worker_name(best), way, guided)
+
+
+def _rounded(row: Iterable[float]) -> tuple[float, ...]:
+    """Return numbers with seven digits, which are enough."""
+    return tuple(float(f"{value:.7g}") for value in row)
 
 
 def _worker_name(system: str) -> str:
@@ -233,9 +242,14 @@ def _score_workers(halves: Halves) -> Array:
     rights = list[list[float]]()
     prices = list[list[float]]()
     for case in halves.teaching:
-        row = [halves.judged[system, case.id] for system in halves.alone]
-        rights.append([float(outcome.right) for outcome in row])
-        prices.append([float(outcome.usage.cost or 0) for outcome in row])
+        rights_of_case = []
+        prices_of_case = []
+        for system in halves.alone:
+            outcome = halves.judged[system, case.id]
+            rights_of_case.append(float(outcome.right))
+            prices_of_case.append(float(outcome.usage.cost or 0))
+        rights.append(rights_of_case)
+        prices.append(prices_of_case)
     costs = np.array(prices)
     dearest = max(float(costs.mean(axis=0).max()), 1e-12)
     return np.array(rights) - CHEAPER * costs / dearest
@@ -257,8 +271,9 @@ def _proving_outcomes(
     if guided is not None:
         planned[GUIDED] = system_name(guided)
     for way, system in planned.items():
-        outcomes = [judged.get((system, case.id)) for case in halves.proving]
-        compared += [replace(outcome, system=way) for outcome in outcomes if outcome is not None]
+        for case in halves.proving:
+            if (system, case.id) in judged:
+                compared.append(replace(judged[system, case.id], system=way))
     return compared
 
 
@@ -284,9 +299,13 @@ def _guide_is_better(compared: Sequence[CaseOutcome]) -> bool:
     for outcome in compared:
         if outcome.system in right:
             right[outcome.system][outcome.case] = outcome.right
-    shared = [case for case in right[GUIDED] if case in right[PLAN]]
-    only_guided = sum(right[GUIDED][case] and not right[PLAN][case] for case in shared)
-    only_plan = sum(right[PLAN][case] and not right[GUIDED][case] for case in shared)
+    only_guided = 0
+    only_plan = 0
+    for case in right[GUIDED].keys() & right[PLAN].keys():
+        if right[GUIDED][case] and not right[PLAN][case]:
+            only_guided += 1
+        if right[PLAN][case] and not right[GUIDED][case]:
+            only_plan += 1
     return only_guided > only_plan and mcnemar_p(only_guided, only_plan) < SIGNIFICANT
 
 
@@ -318,7 +337,7 @@ def find_encoder(settings: Settings, name: str) -> Path:
 
 
 def _named_encoder(settings: Settings, name: str) -> Path:
-    """The file of the stored model of this name, else the file of this path."""
+    """Return the file of the stored model of this name, else the file of this path."""
     manifest = open_model_store(settings).find(name)
     if manifest is not None:
         return manifest.path
@@ -326,7 +345,7 @@ def _named_encoder(settings: Settings, name: str) -> Path:
 
 
 def _file_of_planner(settings: Settings) -> Path | None:
-    """The GGUF file of the planner; None where it is not on this machine."""
+    """Return the GGUF file of the planner; None where it is not on this machine."""
     try:
         planner = resolve_planner(settings)
     except ConductorError:
@@ -355,7 +374,7 @@ def fit_head(states: Array, scores: Array, seed: int = 0) -> Array:
     order = np.random.default_rng(seed).permutation(len(states))
 
     def held_out(ridge: float, *, searched: bool) -> float:
-        """The mean score of the workers chosen for cases that the weights have not seen."""
+        """Return the mean score of the workers chosen for cases that the weights have not seen."""
         chosen_scores = []
         for number in range(FOLDS):
             fold = order[number::FOLDS]
@@ -506,13 +525,13 @@ async def improve_plans(
 
 
 def _reads_advice(team: Team) -> bool:
-    """Whether there is a planner that was not trained on prompts of its own."""
+    """Return whether there is a planner that was not trained on prompts of its own."""
     profile = team.profile
     return team.model is not None and profile.render is None and profile.template == "plain"
 
 
 def _name_of_planner(settings: Settings, planner: Worker | None) -> str:
-    """What a guide calls the planner that it is for."""
+    """Return what a guide calls the planner that it is for."""
     manifest = planner_manifest(settings)
     if manifest is not None:
         return manifest.name
@@ -564,11 +583,12 @@ class _GuideSearch:
                 costs.append(outcome.cost or Decimal(0))
         self.reserve = Decimal(RESERVE) * sum(costs) / max(len(costs), 1) * len(self.halves.proving)
         self.first_guide = self.orchestra.team.profile.guide
-        self.about = {
-            worker.name: self.first_guide.workers.get(worker.name) or worker.about
-            for worker in self.orchestra.team.pool
-        }
-        lines = [f"{name}: {text}" for name, text in self.about.items()]
+        self.about = dict[str, str]()
+        lines = []
+        for worker in self.orchestra.team.pool:
+            about = self.first_guide.workers.get(worker.name) or worker.about
+            self.about[worker.name] = about
+            lines.append(f"{worker.name}: {about}")
         self.start = {
             "advice": self.first_guide.advice or NO_ADVICE,
             "workers": "\n".join(lines),
@@ -590,7 +610,7 @@ class _GuideSearch:
         return System(name=name, configure=partial(_guided_by, guide))
 
     async def run(self, system: System, cases: Sequence[Case]) -> list[CaseOutcome]:
-        """The outcomes of some cases.
+        """Return the outcomes of some cases.
 
         Those that are stored are not run again; there are fewer where the money ends.
         """
@@ -676,12 +696,14 @@ class _GuideSearch:
         return texts
 
     def _guide(self, candidate: Mapping[str, str]) -> Guide:
-        """The guide in the texts of a candidate.
+        """Return the guide in the texts of a candidate.
 
         A line about no worker, or with nothing new, is left out.
         """
-        lines = [line.partition(":") for line in candidate["workers"].splitlines()]
-        written = {name.strip(" -*`"): text.strip()[:MAX_TEXT] for name, _, text in lines}
+        written = {}
+        for line in candidate["workers"].splitlines():
+            name, _, text = line.partition(":")
+            written[name.strip(" -*`")] = text.strip()[:MAX_TEXT]
         workers: dict[str, str] = {}
         for name, about in self.about.items():
             text = written.get(name) or about
@@ -704,14 +726,14 @@ class _GuideSearch:
         return tuple(planned)
 
     def _right_plan(self, case: str) -> Plan | None:
-        """A plan that led to the right answer before anything was changed."""
+        """Return a plan that led to the right answer before anything was changed."""
         outcome = self.halves.judged.get((PLAN, case))
         if outcome is None or not outcome.right or not outcome.plan:
             return None
         return Plan(steps=outcome.plan)
 
     def _reflect(self, prompt: Any) -> str:  # noqa: ANN401 - text; GEPA has images, too
-        """The answer of the model that reflects.
+        """Return the answer of the model that reflects.
 
         The call is stored and counted as a run of a case.
         """

@@ -21,6 +21,7 @@ from conductor_cli.config.tables import ConfiguredTools
 from conductor_cli.core.chat import Tool
 from conductor_cli.core.errors import ConfigError, KeyMissing, ModelError
 from conductor_cli.core.formatting import format_count
+from conductor_cli.core.mappings import names_of
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import AskPerson, OfferedTool, ToolBox, ToolResult
@@ -102,7 +103,7 @@ def configured_web(settings: Settings) -> ConfiguredTools | None:
         message = f"a server of tools is named {NAME}, as the built-in tools of {SETTING} are"
         raise ConfigError(message, hint=f"rename the server, or: conductor config set {SETTING} ''")
     about = "search the web, read web pages"
-    names = tuple(tool.name for tool in _TOOLS)
+    names = tuple(names_of(_TOOLS))
     return ConfiguredTools(
         name=NAME, table=ToolTable(about=about, read_only=names), source=settings.origins[SETTING]
     )
@@ -145,7 +146,7 @@ class WebToolBox:
         self._provider = provider
         self._rules = rules
         self._servers = servers
-        self._own = OFFERED
+        self._web_tools = OFFERED
 
     async def offered(self, servers: Sequence[str]) -> tuple[OfferedTool, ...]:
         others: tuple[OfferedTool, ...] = ()
@@ -155,8 +156,8 @@ class WebToolBox:
         if NAME not in servers:
             return others
         taken_names = {item.tool.name for item in others}
-        self._own = tuple(_named_apart(item, taken_names) for item in OFFERED)
-        return (*self._own, *others)
+        self._web_tools = tuple(_named_apart(item, taken_names) for item in OFFERED)
+        return (*self._web_tools, *others)
 
     async def call(
         self, tool: OfferedTool, arguments: Mapping[str, Any], ask: AskPerson | None = None
@@ -215,10 +216,9 @@ async def search_web(provider: SearchProvider, rules: WebRules, query: str) -> s
     """Return the results of a search in the domains that may be read. Raises `ModelError`."""
     results = await _ask(provider, query)
     readable = [result for result in results if _may_read(rules, result.url)]
-    shown = [
-        f"{number}. {result.title}\n{result.url}\n{result.snippet}"
-        for number, result in enumerate(readable[:MAX_RESULTS], start=1)
-    ]
+    shown = []
+    for number, result in enumerate(readable[:MAX_RESULTS], start=1):
+        shown.append(f"{number}. {result.title}\n{result.url}\n{result.snippet}")
     left_out = len(results) - len(readable)
     if left_out:
         kind = format_count(left_out, "result")

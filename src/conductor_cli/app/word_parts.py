@@ -11,6 +11,7 @@ for a paragraph, so of very many only the first are left.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from io import BytesIO
 from typing import Final
 from xml.etree import ElementTree as ET
@@ -39,7 +40,7 @@ _UNREAD: Final = {
 _DEEPEST: Final = 40  # Parts of an equation in each other that are told apart
 
 
-def prepare(data: bytes, most: int) -> tuple[bytes, dict[str, int], bool]:
+def prepare(document: bytes, most: int) -> tuple[bytes, dict[str, int], bool]:
     """Return the document for mammoth, what was left out, and whether its end was cut.
 
     At most about `most` characters and `MAX_PARAGRAPHS` paragraphs are left. Raises whatever a
@@ -48,19 +49,19 @@ def prepare(data: bytes, most: int) -> tuple[bytes, dict[str, int], bool]:
     left_out = dict[str, int]()
     cut = False
     out = BytesIO()
-    with ZipFile(BytesIO(data)) as old, ZipFile(out, "w", ZIP_STORED) as new:
-        names = [name for name in old.namelist() if name.endswith((".xml", ".rels"))]
+    with ZipFile(BytesIO(document)) as original, ZipFile(out, "w", ZIP_STORED) as prepared:
+        names = [name for name in original.namelist() if name.endswith((".xml", ".rels"))]
         edges = dict[str, list[str]](header=[], footer=[])
         for name in sorted(names):
             if edge := _EDGE.fullmatch(name):
-                edges[edge[1]] += _lines(_parse(old.read(name)), left_out)
+                edges[edge[1]] += _lines(_parse(original.read(name)), left_out)
         for name in names:
-            content = old.read(name)
+            content = original.read(name)
             if name == _DOCUMENT:
                 root = _parse(content)
                 cut = _rewrite(root, edges, left_out, most)
                 content = ET.tostring(root)
-            new.writestr(name, content)
+            prepared.writestr(name, content)
     return out.getvalue(), left_out, cut
 
 
@@ -91,8 +92,8 @@ def _beginning(body: Element, most: int) -> tuple[list[Element], bool]:
     paragraphs = 0
     kept = list[Element]()
     for block in body:
-        paragraphs += sum(1 for _ in block.iter(f"{_W}p"))
-        length += sum(len(text.text or "") for text in block.iter(f"{_W}t"))
+        paragraphs += len(list(block.iter(f"{_W}p")))
+        length += sum(map(len, _texts_in(block)))
         if kept and (paragraphs > MAX_PARAGRAPHS or length > most):
             return kept, True
         kept.append(block)
@@ -143,8 +144,17 @@ def _lines(part: Element, left_out: dict[str, int]) -> list[str]:
     _flatten(part, left_out)
     lines = []
     for paragraph in part.iter(f"{_W}p"):
-        lines.append("".join(text.text or "" for text in paragraph.iter(f"{_W}t")))
-    return [line.strip() for line in lines if line.strip()]
+        line = "".join(_texts_in(paragraph)).strip()
+        if line:
+            lines.append(line)
+    return lines
+
+
+def _texts_in(part: Element) -> Iterator[str]:
+    """Yield the text of each run of a part that has one."""
+    for element in part.iter(f"{_W}t"):
+        if element.text:
+            yield element.text
 
 
 def _paragraph(text: str) -> Element:

@@ -28,6 +28,7 @@ from conductor_cli.core.errors import (
     UsageError,
     suggest,
 )
+from conductor_cli.core.mappings import by_name, names_of
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import (
     POLICY_HINT,
@@ -53,17 +54,20 @@ SELECTORS: Final = ("policy.allow", "policy.deny", "policy.files_only")
 
 
 def build_guard(settings: Settings, pool: Iterable[Worker], planner: Worker | None) -> PoolPolicy:
-    """The policy with everybody it is about.
+    """Return the policy with everybody it is about.
 
     Each worker that is configured or in the pool, and the conductor.
     """
     # Configured workers outside the pool count too: a rule that names one of them is no mistake.
     workers = [*(item.worker for item in settings.workers), *pool]
-    recipients = {worker.name: recipient_facts(worker) for worker in workers if worker.kind != SELF}
+    recipients = {}
+    for worker in workers:
+        if worker.kind != SELF:
+            recipients[worker.name] = recipient_facts(worker)
     if planner is not None:
         recipients[SELF] = recipient_facts(planner)
     servers = [server_for_policy(item).recipient_facts for item in all_tool_servers(settings)]
-    recipients |= {server.name: server for server in servers}
+    recipients |= by_name(servers)
     return PoolPolicy(policy=settings.policy, recipients=recipients)
 
 
@@ -100,7 +104,7 @@ def filter_pool(
 
 
 def unmatched_selectors(settings: Settings, name: str) -> tuple[str, ...]:
-    """A note for each selector of the setting `name` that means no configured worker.
+    """Return a note for each selector of the setting `name` that means no configured worker.
 
     None where there are none yet.
     """
@@ -146,7 +150,7 @@ def keep_policy_of(settings: Settings, earlier: Trace) -> tuple[Settings, tuple[
 
 
 def server_for_policy(item: ConfiguredTools) -> ToolServer:
-    """A server as policies know it; no variable is read."""
+    """Return a server as policies know it; no variable is read."""
     return ToolServer(
         name=item.name, command=item.table.command, url=item.table.url, local=item.table.local
     )
@@ -158,7 +162,7 @@ POOL_SETTING: Final = "conductor.pool"
 async def resolve_pool(
     settings: Settings, planner: Worker | None, only: Sequence[str]
 ) -> tuple[Pool, tuple[str, ...]]:
-    """The workers of a run with their prices, and remarks about them to show.
+    """Return the workers of a run with their prices, and remarks about them to show.
 
     They are those of the settings, else those found on this machine, else the planner itself; for
     the rehearsal, its own. `only` are those that a command line names. Raises `UsageError`,
@@ -184,12 +188,9 @@ async def resolve_pool(
         discovered = await discover(
             settings.environ, providers_with_stored_key(open_key_store(settings))
         )
-        workers = tuple(
-            settings.cards.apply_to(worker)
-            for worker in discovered
-            if not policy_objection(settings, worker)
-        )
-        names = ", ".join(worker.name for worker in workers)
+        allowed = [worker for worker in discovered if not policy_objection(settings, worker)]
+        workers = tuple(map(settings.cards.apply_to, allowed))
+        names = ", ".join(names_of(workers))
         remarks.append(f"no workers are configured; found on this machine: {names}")
         if not workers:
             planner = planner or resolve_planner(settings)
@@ -241,23 +242,23 @@ async def _plain_worker(settings: Settings) -> Worker:
             return item.worker
     if provider in PRESETS and model:
         return Worker(name=_name_plain_worker(settings, name), kind=provider, model=model)
-    names = [item.worker.name for item in settings.workers]
+    names = settings.worker_names
     if not settings.workers:
         stored = providers_with_stored_key(open_key_store(settings))
         for worker in await discover(settings.environ, stored):
             if worker.name == name:
                 return settings.cards.apply_to(worker)
             names.append(worker.name)
-    known = "-m takes a worker, or provider/model such as openai/gpt-5-mini"
+    hint = "-m takes a worker, or provider/model such as openai/gpt-5-mini"
     if names:
-        known += f"; the workers are {', '.join(names)}"
-    raise UsageError(f"there is no worker {name!r:.60}", hint=suggest(name, names, known))
+        hint += f"; the workers are {', '.join(names)}"
+    raise UsageError(f"there is no worker {name!r:.60}", hint=suggest(name, names, hint))
 
 
 def _name_plain_worker(settings: Settings, text: str) -> str:
     """Return a name for a provider's model, which no rule of the settings gives to another."""
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", text)
-    names = [item.worker.name for item in settings.workers]
+    names = settings.worker_names
     name = readable[:MAX_NAME_CHARS]
     number = 1
     while name in names:
@@ -285,7 +286,7 @@ def plain_model_of(trace: Trace, settings: Settings) -> str:
         return ""
     worker = trace.pool.workers[0]
     model = f"{worker.kind}/{worker.model}"
-    names = [item.worker.name for item in settings.workers]
+    names = settings.worker_names
     if worker.name in names or worker.name != _name_plain_worker(settings, model):
         return ""
     return model
@@ -302,14 +303,14 @@ def check_choice(settings: Settings, only: Sequence[str]) -> None:
 
 
 def offered_workers(settings: Settings) -> tuple[Worker, ...]:
-    """The enabled workers: those of the chosen pool in its order, else all.
+    """Return the enabled workers: those of the chosen pool in its order, else all.
 
     Raises `UsageError` where a command line names an unknown pool, `ConfigError` where the settings
     do, and `PolicyError` where all workers of the pool are disabled.
     """
     name = settings[POOL_SETTING]
     if not name:
-        return tuple(item.worker for item in settings.workers if item.enabled)
+        return settings.enabled_workers
     try:
         pool = find_pool(settings.pools, name)
     except UsageError as error:
@@ -329,7 +330,7 @@ def offered_workers(settings: Settings) -> tuple[Worker, ...]:
 def discovered_workers(
     settings: Settings, *, offline: bool = False
 ) -> tuple[ConfiguredWorker, ...]:
-    """The workers found on this machine.
+    """Return the workers found on this machine.
 
     With `offline` only those whose keys are here, and no server is asked.
     """
@@ -351,7 +352,7 @@ def discovered_workers(
 
 
 def without_pool(settings: Settings) -> Settings:
-    """The settings for finishing a stored run.
+    """Return the settings for finishing a stored run.
 
     Its own workers count, unless a command line names a pool.
     """

@@ -28,6 +28,7 @@ from conductor_cli.config.files import own_section
 from conductor_cli.config.settings import ConfiguredTools, Settings
 from conductor_cli.config.tables import VARIABLE, plain_secrets, update_tool_server
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
+from conductor_cli.core.mappings import names_of, without_none
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.redact import REDACTED, login_secrets, secrets_in
@@ -108,7 +109,7 @@ def _tools_of_pool(settings: Settings) -> tuple[str, ...]:
 
 def _check_named(settings: Settings, worker: Worker, name: str) -> None:
     """Raise `ConfigError` where a worker of the settings names a server that no file has."""
-    if name not in [item.name for item in all_tool_servers(settings)]:
+    if name not in names_of(all_tool_servers(settings)):
         message = f"worker {worker.name!r} names the tools {name!r:.60}, which no file has"
         raise ConfigError(message, hint="conductor tools add NAME")
 
@@ -139,7 +140,7 @@ def keep_tools_of(settings: Settings, earlier: Trace) -> Settings:
 
     So whoever resumes a run need not repeat `--tools`. What a command line names stays.
     """
-    selections = {worker.tools for worker in earlier.pool if worker.kind != SELF}
+    selections = {worker.tools for worker in earlier.pool.without_self()}
     if settings.origins[TOOLS_SETTING] == "command line" or len(selections) != 1:
         return settings
     names = ",".join(*selections) or "none"
@@ -188,7 +189,7 @@ def open_tools(
 
 
 def server_of(item: ConfiguredTools, settings: Settings, allow: Iterable[str] = ()) -> ToolServer:
-    """A server with its secrets, and `allow` as tools that need no approval.
+    """Return a server with its secrets, and `allow` as tools that need no approval.
 
     Raises `KeyMissing`.
     """
@@ -229,7 +230,7 @@ def server_of(item: ConfiguredTools, settings: Settings, allow: Iterable[str] = 
 
 
 def stored_secrets(settings: Settings, name: str, url: str) -> dict[str, Any]:
-    """The `headers` and the `login` that are stored for a server at this address.
+    """Return the `headers` and the `login` that are stored for a server at this address.
 
     Raises `KeyMissing`.
     """
@@ -321,30 +322,31 @@ class ToolsRow:
 
 
 def list_tool_servers(settings: Settings) -> list[ToolsRow]:
-    """The servers of the settings."""
+    """Return the servers of the settings."""
     rows = []
     for item in all_tool_servers(settings):
+        server = server_for_policy(item)
+        users = []
+        for listed in settings.workers:
+            if item.name in listed.worker.tools:
+                users.append(listed.worker.name)
         row = ToolsRow(
             configured=item,
-            recipient=server_for_policy(item).recipient,
-            objection=settings.policy.denial_reason(server_for_policy(item).recipient_facts),
-            workers=tuple(
-                listed.worker.name
-                for listed in settings.workers
-                if item.name in listed.worker.tools
-            ),
+            recipient=server.recipient,
+            objection=settings.policy.denial_reason(server.recipient_facts),
+            workers=tuple(users),
         )
         rows.append(row)
     return rows
 
 
 def find_tool_server(settings: Settings, name: str) -> ConfiguredTools:
-    """The server of this name. Raises `UsageError`."""
+    """Return the server of this name. Raises `UsageError`."""
     servers = all_tool_servers(settings)
     for item in servers:
         if item.name == name:
             return item
-    names = ", ".join(item.name for item in servers)
+    names = ", ".join(names_of(servers))
     hint = "conductor tools add NAME"
     if names:
         hint = f"known: {names}"
@@ -366,7 +368,7 @@ def add_tool_server(
     """
     check_changeable(settings, "tools", name)
     before = own_section(settings.paths, "tools").get(name, {})
-    changes = {key: value for key, value in given.items() if value is not None}
+    changes = without_none(given)
     # A server is a program or an address: the new one replaces the other.
     if "command" in changes or "url" in changes:
         changes = {"command": None, "url": None, **changes}
@@ -380,9 +382,9 @@ def add_tool_server(
     KNOWN_SECRETS.add(*secrets_in(secret))
     if headers:
         listed = {**before.get("headers", {}), **headers}
-        changes["headers"] = {
-            key: text for key, text in listed.items() if key not in secret
-        } or None
+        for name_of_secret in secret:
+            listed.pop(name_of_secret, None)
+        changes["headers"] = listed or None
     plaintext = plaintext or (bool(secret) and _in_file(settings, name, url))
     try:
         update_tool_server(settings.paths, name, changes)

@@ -28,7 +28,7 @@ from conductor_cli.core.errors import (
     suggest,
 )
 from conductor_cli.core.formatting import format_duration, format_money
-from conductor_cli.core.plan import SELF
+from conductor_cli.core.mappings import by_name, without_none
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price
@@ -86,18 +86,18 @@ class WorkerRow:
 
 
 def worker_rows(settings: Settings) -> list[WorkerRow]:
-    """The workers of the settings, or those found on this machine if the settings have none.
+    """Return the workers of the settings, or those found on this machine if the settings have none.
 
     The price table and the list of stored keys are read once for all of them.
     """
     configured = settings.workers or discovered_workers(settings)
     store = open_key_store(settings)
-    known = with_abilities(with_prices([item.worker for item in configured])[0])
+    completed = with_abilities(with_prices([item.worker for item in configured])[0])
 
     def source_of(given: Worker, price: Price | None) -> str:
         """Return where a price is from, in words; `given` is the worker as the settings have it."""
         if given.price is not None:
-            if costs_nothing(given) and not any(given.price.amounts()):
+            if costs_nothing(given) and given.price.is_free:
                 return THIS_MACHINE
             return "the settings"
         if price is not None:
@@ -107,7 +107,7 @@ def worker_rows(settings: Settings) -> list[WorkerRow]:
         return UNKNOWN_PRICE
 
     rows = []
-    for item, worker in zip(configured, known, strict=True):
+    for item, worker in zip(configured, completed, strict=True):
         row = WorkerRow(
             configured=item,
             key=key_state(item.worker, settings.environ, store),
@@ -123,7 +123,7 @@ def worker_rows(settings: Settings) -> list[WorkerRow]:
 
 def describe_price(price: Price) -> str:
     """`free`, or `$1.25 in and $10.00 out per million tokens`."""
-    if not any(price.amounts()):
+    if price.is_free:
         return "free"
     return f"{format_money(price.input)} in and {format_money(price.output)} out per million tokens"
 
@@ -131,7 +131,7 @@ def describe_price(price: Price) -> str:
 LIST_SECONDS: Final = 20.0
 
 
-def list_offered_models(settings: Settings, place: str) -> list[ListedModel]:
+def list_offered_models(settings: Settings, source: str) -> list[ListedModel]:
     """Return the models that a provider, a worker of the settings or the server of a URL offers.
 
     Raises `UsageError` for another name, `PolicyError`, `KeyMissing`, or `ModelError` where nothing
@@ -139,20 +139,22 @@ def list_offered_models(settings: Settings, place: str) -> list[ListedModel]:
     """
     named = []
     for item in settings.workers:
-        if place in (item.worker.name, base_url_of(item.worker)):
+        if source in (item.worker.name, base_url_of(item.worker)):
             named.append(item.worker)
     if named:
         worker = named[0]
-    elif place.startswith(("http://", "https://")):
+    elif source.startswith(("http://", "https://")):
         worker = Worker(
-            name="server", kind="openai-compatible", options={"base_url": place.rstrip("/")}
+            name="server", kind="openai-compatible", options={"base_url": source.rstrip("/")}
         )
     else:
-        worker = Worker(name=place, kind=place)
+        worker = Worker(name=source, kind=source)
     if worker.kind not in PRESETS or not base_url_of(worker):
         providers = [name for name, preset in PRESETS.items() if preset.base_url]
-        hint = suggest(place, providers, f"a provider ({', '.join(providers)}), a worker, or a URL")
-        raise UsageError(f"{place!r:.60} is no place that lists models", hint=hint)
+        hint = suggest(
+            source, providers, f"a provider ({', '.join(providers)}), a worker, or a URL"
+        )
+        raise UsageError(f"{source!r:.60} is no place that lists models", hint=hint)
     if objection := policy_objection(settings, worker):
         raise PolicyError(objection)
     key = api_key_of(worker, settings.environ, open_key_store(settings))
@@ -186,7 +188,7 @@ def name_after_model(settings: Settings, worker: Worker) -> str:
     for item in settings.workers:
         if model_address(item.worker) == model_address(worker):
             return item.worker.name
-    names = [item.worker.name for item in settings.workers]
+    names = settings.worker_names
     return free_name(worker_name(worker.model), names)
 
 
@@ -212,7 +214,7 @@ def store_worker(
 
     check_changeable(settings, "workers", name)
     before = own_section(settings.paths, "workers").get(name, {})
-    changes = {key: value for key, value in given.items() if value is not None}
+    changes = without_none(given)
     if "enabled" in before:  # whoever adds a worker wants to use it
         changes["enabled"] = None
     if given.get("model") and "llama" in (given.get("kind"), before.get("kind")):
@@ -278,7 +280,7 @@ def store_pool(settings: Settings, name: str, members: Sequence[str]) -> None:
     It is checked before anything is written. Raises `UsageError`, and `ConfigError` for a pool in a
     file of the user.
     """
-    pools = {pool.name: pool for pool in settings.pools}
+    pools = by_name(settings.pools)
     source = ""
     if name in pools:
         source = pools[name].source
@@ -292,7 +294,7 @@ def store_pool(settings: Settings, name: str, members: Sequence[str]) -> None:
             raise UsageError(f"the pool {name!r} is in use", hint=hint)
         update_table(settings.paths, "pools", name, None)
         return
-    workers = [item.worker.name for item in settings.workers]
+    workers = settings.worker_names
     for member in members:
         if member not in workers:
             hint = suggest(member, workers, "conductor workers add NAME")
@@ -341,16 +343,16 @@ def remove_tables(
             check_changeable(settings, section, name)
             hint = suggest(name, _table_sources(settings, section))
             raise UsageError(f"no {TABLE_NOUNS[section]} is named {name!r:.60}", hint=hint)
+    needs = {}
     if section == "tools":
-        needs = {
-            worker: values.get("tools") for worker, values in own_section(paths, "workers").items()
-        }
+        for worker, values in own_section(paths, "workers").items():
+            needs[worker] = values.get("tools")
     else:
-        needs = {
-            pool: values.get("workers") for pool, values in own_section(paths, "pools").items()
-        }
+        for pool, values in own_section(paths, "pools").items():
+            needs[pool] = values.get("workers")
         with suppress(ConfigError):
-            needs |= {pool.name: list(pool.workers) for pool in load().pools}
+            for named in load().pools:
+                needs[named.name] = list(named.workers)
     for table, listed in needs.items():
         for name in names:
             if isinstance(listed, list) and name in listed:
@@ -374,19 +376,19 @@ ANSWER_TOKENS: Final = 16  # Tokens of the answer: the least that all providers 
 
 
 def workers_to_test(settings: Settings, names: Sequence[str]) -> list[Worker]:
-    """The named workers, or all that are enabled.
+    """Return the named workers, or all that are enabled.
 
     Raises `UsageError` for an unknown name, `PolicyError` for none.
     """
     configured = settings.workers or discovered_workers(settings)
-    pool = Pool(
-        workers=tuple(
-            item.worker for item in configured if item.enabled or item.worker.name in names
-        )
-    )
+    members = []
+    for item in configured:
+        if item.enabled or item.worker.name in names:
+            members.append(item.worker)
+    pool = Pool(workers=tuple(members))
     if names:
         pool = pool.subset(names)
-    workers = [worker for worker in pool if worker.kind != SELF]
+    workers = list(pool.without_self())
     if not workers:
         hint = "find some: conductor setup, or add one: conductor workers add NAME --kind KIND"
         raise PolicyError("there is no worker to test", hint=hint)

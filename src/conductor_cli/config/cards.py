@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +25,7 @@ from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import dump, load
 from conductor_cli.models.cards import builtin_card
 from conductor_cli.models.worker_options import model_of
-from conductor_cli.system.disk import editing, write_atomically
+from conductor_cli.system.disk import editing, free_path, write_atomically
 
 MAX_CARDS_BYTES: Final = 16 << 20  # bytes of a file of cards; a larger file is something else
 
@@ -71,9 +70,10 @@ class MeasuredCard:
     cost: Decimal | None = None
 
     def card(self) -> Card:
-        strengths = {
-            tag: round(item.right / item.n, 4) for tag, item in self.strengths.items() if item.n
-        }
+        strengths = {}
+        for tag, item in self.strengths.items():
+            if item.n:
+                strengths[tag] = round(item.right / item.n, 4)
         return Card(
             strengths=strengths,
             measured=True,
@@ -93,7 +93,7 @@ class Cards:
 
     # The field's name
     def of(self, worker: Worker, hash: str = "") -> MeasuredCard | None:  # noqa: A002
-        """The newest card of a worker of the set with this hash where one is named."""
+        """Return the newest card of a worker of the set with this hash where one is named."""
         if not self.measured:
             return None
         key = worker_key(worker)
@@ -135,7 +135,8 @@ def worker_key(worker: Worker) -> str:
     model = model_of(worker)
     if worker.kind == "llama":
         model = _identity(model)
-        options |= {name: _identity(str(options[name])) for name in ("adapter",) if name in options}
+        if "adapter" in options:
+            options["adapter"] = _identity(str(options["adapter"]))
     return _hash([worker.kind, model, options])
 
 
@@ -144,7 +145,7 @@ def _hash(value: object) -> str:
 
 
 def _identity(file: str) -> str:
-    """The identity hash of a model file; its path where it cannot be read."""
+    """Return the identity hash of a model file; its path where it cannot be read."""
     from conductor_cli.models.llama.gguf import read_model_info
 
     with suppress(ModelError, OSError):
@@ -153,12 +154,12 @@ def _identity(file: str) -> str:
 
 
 def cards_file(paths: AppPaths) -> Path:
-    """The file of this user's cards."""
+    """Return the file of this user's cards."""
     return paths.data / "cards.json"
 
 
 def load_cards(path: Path) -> Cards:
-    """The cards of a file.
+    """Return the cards of a file.
 
     Damage is reported in `problem` and never raised: a run goes on without cards.
     """
@@ -188,8 +189,7 @@ def add_cards(path: Path, added: Sequence[MeasuredCard]) -> Path | None:
         before = load_cards(path)
         aside = None
         if before.problem:
-            names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
-            aside = path.rename(next(name for name in names if not name.exists()))
+            aside = path.rename(free_path(path, ".damaged-"))
         replaced = {(card.key, card.hash) for card in added}
         kept = [card for card in before.measured if (card.key, card.hash) not in replaced]
         content = {"cards": [dump(card) for card in (*kept, *added)]}

@@ -18,6 +18,7 @@ from typing import Any, Final
 from conductor_cli.config.schema import PREFIX, RENAMED
 from conductor_cli.core.bounded_parsing import MAX_TOML, parse_toml
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.mappings import without_empty
 from conductor_cli.core.media import conversion_command, describe_encoding, guess_encoding
 from conductor_cli.system.disk import editing, open_finite, write_atomically
 
@@ -80,7 +81,7 @@ class AppPaths:
 
 
 def app_paths(environ: Mapping[str, str]) -> AppPaths:
-    """The directories of this user.
+    """Return the directories of this user.
 
     `CONDUCTOR_LLM_CONFIG_DIR` and so on, else what is usual on the system. Raises `ConfigError`
     where the user has no home directory.
@@ -102,7 +103,7 @@ def app_paths(environ: Mapping[str, str]) -> AppPaths:
 
 
 def _find_database(environ: Mapping[str, str], paths: AppPaths) -> str:
-    """The setting `state`: of the environment, else of the user's file, else of the tool's.
+    """Return the setting `state`: of the environment, else of the user's file, else of the tool's.
 
     Raises `ConfigError`.
 
@@ -195,7 +196,7 @@ _NAME_PART: Final = re.compile(r""""([^"]*)"|'([^']*)'|([\w-]+)""")
 
 
 def _unquote(name: str) -> str:
-    """A dotted name without quotes and spaces."""
+    """Return a dotted name without quotes and spaces."""
     return ".".join("".join(part) for part in _NAME_PART.findall(name))
 
 
@@ -239,7 +240,7 @@ def _not_utf8(content: bytes, place: str, path: Path) -> ConfigError:
 
 
 def own_section(paths: AppPaths, name: str) -> Mapping[str, Any]:
-    """A section of the tool's own file, not checked; empty where there is none.
+    """Return a section of the tool's own file, not checked; empty where there is none.
 
     Raises `ConfigError`.
     """
@@ -275,7 +276,7 @@ def edit_settings_file(path: Path) -> Iterator[dict[str, Any]]:
         values = {section: dict(content) for section, content in source.values.items()}
         _use_present_names(values)
         yield values
-        filled = {section: content for section, content in values.items() if content}
+        filled = without_empty(values)
         try:
             write_atomically(path, note, tomli_w.dumps(filled), mode=0o600)
         except UnicodeEncodeError:

@@ -13,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError, UsageError, suggest
+from conductor_cli.core.mappings import by_name
 from conductor_cli.core.plan import MAX_STEPS
 
 # What the environment variables begin with. Other tools own `CONDUCTOR_*`
@@ -122,7 +123,7 @@ class Setting:
         return value
 
     def _admits(self, value: Any) -> bool:  # noqa: ANN401 - any TOML value
-        """Whether a value of the right type is one that the setting may have."""
+        """Return whether a value of the right type is one that the setting may have."""
         match self.type:
             case "whole":
                 return bool(self.least <= value and (self.most is None or value <= self.most))
@@ -142,7 +143,7 @@ class Setting:
         return _SELECTOR.fullmatch(name) is not None
 
     def parse(self, text: str) -> Any:  # noqa: ANN401 - any TOML value
-        """The value that `text`, from a command line or the environment, means.
+        """Return the value that `text`, from a command line or the environment, means.
 
         Raises `ConfigError`.
         """
@@ -157,7 +158,7 @@ class Setting:
         if self.type == "yes-no":
             meant = _WORDS.get(text.strip().lower(), text)
         if self.type in {"names", "groups"}:
-            meant = [name.strip() for name in text.split(",")]
+            meant = list(map(str.strip, text.split(",")))
         return self.check(meant)
 
 
@@ -552,7 +553,7 @@ DROPPED: Final[dict[str, str]] = {
 }
 """Settings of the release before, and what holds instead. They are ignored with a notice."""
 
-SETTINGS_BY_NAME: Final[dict[str, Setting]] = {item.name: item for item in SETTINGS}
+SETTINGS_BY_NAME: Final[dict[str, Setting]] = by_name(SETTINGS)
 
 
 def current_form(name: str, value: Any) -> tuple[str, Any]:  # noqa: ANN401 - any TOML value
@@ -591,7 +592,7 @@ def find_setting(name: str) -> Setting:
         )
     if name not in SETTINGS_BY_NAME:
         hint = suggest(name, SETTINGS_BY_NAME, "conductor config show lists them all")
-        section = [known for known in SETTINGS_BY_NAME if known.startswith(f"{name}.")]
+        section = [other for other in SETTINGS_BY_NAME if other.startswith(f"{name}.")]
         if section:
             hint = f"its settings: {', '.join(section)}"
         raise UsageError(f"unknown setting {name!r}", hint=hint)

@@ -257,7 +257,7 @@ def _apply_flags(
 def with_lower_limits(
     settings: Settings, limits: Mapping[str, Any], origin: str
 ) -> tuple[Settings, tuple[tuple[str, Any], ...]]:
-    """The settings with limits of somebody else, by setting name, where those are lower.
+    """Return the settings with limits of somebody else, by setting name, where those are lower.
 
     And those that are not.
 
@@ -381,7 +381,7 @@ def settings_json(settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def format_value(value: Any) -> str:  # noqa: ANN401 - any TOML value
-    """A setting's value as `config show` prints it."""
+    """Return a setting's value as `config show` prints it."""
     if value is None:
         return "none"
     if isinstance(value, bool):

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from conductor_cli.config.files import AppPaths, Source, edit_settings_file, own_section
 from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.errors import ConfigError, UsageError, suggest
+from conductor_cli.core.mappings import by_name, names_of, without_none
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.redact import secrets_in
@@ -54,14 +55,14 @@ class Table:
             raise self.error("", message, "letters, digits, dots and dashes, at most 40")
 
     def _source_of(self, key: str) -> Source | None:
-        """The last file that sets `key`, else the last one that has the table."""
+        """Return the last file that sets `key`, else the last one that has the table."""
         having = [
             source for source in self.sources if key in source.values[self.section][self.name]
         ]
         return (having or self.sources or (None,))[-1]
 
     def file_of(self, key: str) -> str:
-        """The file of `key`, else of the table; empty where there is none."""
+        """Return the file of `key`, else of the table; empty where there is none."""
         source = self._source_of(key)
         if not source:
             return ""
@@ -75,14 +76,14 @@ class Table:
         return source.where(f"{self.section}.{self.name}", key)
 
     def error(self, key: str, message: str, hint: str = "") -> ConfigError:
-        """An error that names the file and line of `key`, or of the table."""
+        """Return an error that names the file and line of `key`, or of the table."""
         where = self.where(key)
         if where:
             message = f"{where}: {message}"
         return ConfigError(message, hint=hint)
 
     def read(self, kind: type[T], fields: Mapping[str, Any]) -> T:
-        """The values in `fields` as the dataclass `kind`.
+        """Return the values in `fields` as the dataclass `kind`.
 
         Raises `ConfigError` that says what was expected.
         """
@@ -105,7 +106,7 @@ class Table:
 
 
 def merged_tables(sources: Sequence[Source], section: str) -> list[Table]:
-    """The tables of a section, merged key by key, in the order of their first mention.
+    """Return the tables of a section, merged key by key, in the order of their first mention.
 
     Raises `ConfigError`.
     """
@@ -155,7 +156,7 @@ def update_table(
 
 
 def _merge(table: object, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes win, and None removes a value.
+    """Return a table with changes, of which None removes a value.
 
     Where the kind changes, nothing of the table is kept.
     """
@@ -164,7 +165,7 @@ def _merge(table: object, changes: Mapping[str, Any]) -> dict[str, Any]:
         kind = table.get("kind")
         if changes.get("kind", kind) == kind:
             merged = {**table, **changes}
-    return {key: value for key, value in merged.items() if value is not None}
+    return without_none(merged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +183,7 @@ class ConfiguredProvider:
 
 
 def providers_of(sources: Sequence[Source]) -> tuple[ConfiguredProvider, ...]:
-    """The providers of all files, later files over earlier ones by name.
+    """Return the providers of all files, later files over earlier ones by name.
 
     Raises `ConfigError` with file and line.
     """
@@ -240,7 +241,7 @@ class WorkerTable:
     tools: tuple[str, ...] = ()
 
 
-WORKER_FIELDS: Final = tuple(field.name for field in fields(WorkerTable))
+WORKER_FIELDS: Final = tuple(names_of(fields(WorkerTable)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +254,7 @@ class ConfiguredWorker:
 
 
 def workers_of(sources: Sequence[Source]) -> tuple[ConfiguredWorker, ...]:
-    """The workers of all files, in the order of their first mention.
+    """Return the workers of all files, in the order of their first mention.
 
     A later file replaces a worker of the same name.
 
@@ -263,7 +264,7 @@ def workers_of(sources: Sequence[Source]) -> tuple[ConfiguredWorker, ...]:
 
 
 def validate_worker(paths: AppPaths, name: str, changes: Mapping[str, Any]) -> Worker:
-    """The worker that `update_table` would make; nothing is written.
+    """Return the worker that `update_table` would make; nothing is written.
 
     Raises `ConfigError` that names no file.
     """
@@ -338,7 +339,7 @@ def _check_values(table: Table, values: WorkerTable) -> None:
             "name the variable that holds the key",
         )
     for key, kind in (("price", Price), ("card", Card)):
-        table.refuse_unknown(key, [field.name for field in fields(kind)], table.values.get(key, {}))
+        table.refuse_unknown(key, names_of(fields(kind)), table.values.get(key, {}))
     if any(not 0 <= strength <= 1 for strength in values.card.strengths.values()):
         raise table.error("card", "card: a strength must be between 0 and 1")
     if values.price is not None and min(values.price.amounts()) < 0:
@@ -379,7 +380,7 @@ class NamedPool:
 
 
 def pools_of(sources: Sequence[Source]) -> tuple[NamedPool, ...]:
-    """The pools of all files, later files over earlier ones by name.
+    """Return the pools of all files, later files over earlier ones by name.
 
     Raises `ConfigError` with file and line.
     """
@@ -395,13 +396,13 @@ def pools_of(sources: Sequence[Source]) -> tuple[NamedPool, ...]:
 
 
 def find_pool(pools: Iterable[NamedPool], name: str) -> NamedPool:
-    """The pool of this name. Raises `UsageError`."""
-    by_name = {pool.name: pool for pool in pools}
-    if name in by_name:
-        return by_name[name]
+    """Return the pool of this name. Raises `UsageError`."""
+    pools_by_name = by_name(pools)
+    if name in pools_by_name:
+        return pools_by_name[name]
     hint = "to make one: conductor config set pools.NAME A,B"
-    if by_name:
-        hint = suggest(name, by_name)
+    if pools_by_name:
+        hint = suggest(name, pools_by_name)
     raise UsageError(f"no pool is named {name!r:.60}", hint=hint)
 
 
@@ -409,19 +410,19 @@ def pool_members(
     pool: NamedPool, workers: Sequence[ConfiguredWorker]
 ) -> tuple[ConfiguredWorker, ...]:
     """The workers of a pool, in its order. Raises `ConfigError` for a name that no worker has."""
-    by_name = {item.worker.name: item for item in workers}
+    workers_by_name = {item.worker.name: item for item in workers}
     for name in pool.workers:
-        if name not in by_name:
+        if name not in workers_by_name:
             message = f"{pool.where}: pool {pool.name!r} names {name!r:.60}, which is not a worker"
-            raise ConfigError(message, hint=f"known: {', '.join(by_name) or 'none'}")
-    return tuple(by_name[name] for name in pool.workers)
+            raise ConfigError(message, hint=f"known: {', '.join(workers_by_name) or 'none'}")
+    return tuple(workers_by_name[name] for name in pool.workers)
 
 
 VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")  # a variable in the value of a header
 
 
 def plain_secrets(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers whose value is a secret, and not a variable that holds one."""
+    """Return the headers whose value is a secret, and not a variable that holds one."""
     secret_headers = {}
     for name, text in headers.items():
         if not VARIABLE.search(text) and secrets_in({name: text}):
@@ -439,7 +440,7 @@ class ConfiguredTools:
 
 
 def tool_servers_of(sources: Sequence[Source]) -> tuple[ConfiguredTools, ...]:
-    """The servers of all files, later files over earlier ones by name.
+    """Return the servers of all files, later files over earlier ones by name.
 
     Raises `ConfigError` with file and line.
     """

@@ -41,7 +41,7 @@ class WatchedSettings:
         self._kept: dict[str, Settings] = {}
 
     def load(self, flags: Mapping[str, Any], *, looks: bool = True) -> Settings:
-        """As `load_settings`. Raises `ConfigError`.
+        """Return the settings, as `load_settings` does. Raises `ConfigError`.
 
         Without `looks` the files are taken to be as they were at the last call.
         """

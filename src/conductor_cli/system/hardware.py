@@ -145,16 +145,22 @@ def find_gpus(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
             listed = ""
             if done.returncode == 0:
                 listed = done.stdout
-    nvidia = (Gpu(kind="cuda", name=line.strip()) for line in listed.splitlines() if line.strip())
-    # 0x1002 is AMD's number as a maker of PCI devices.
-    makers = [_text(file).strip() for file in sorted(DRM.glob("render*/device/vendor"))]
-    return (*nvidia, *(Gpu(kind="rocm", name="AMD GPU") for maker in makers if maker == "0x1002"))
+    gpus = []
+    for line in filter(None, map(str.strip, listed.splitlines())):
+        gpus.append(Gpu(kind="cuda", name=line))
+    for file in sorted(DRM.glob("render*/device/vendor")):
+        if _text(file).strip() == "0x1002":  # AMD's number as a maker of PCI devices
+            gpus.append(Gpu(kind="rocm", name="AMD GPU"))
+    return tuple(gpus)
 
 
 def _field(text: str, name: str) -> str:
     """Return the value of the first line `name: value`, empty if there is none."""
-    pairs = (line.partition(":") for line in text.splitlines())
-    return next((value.strip() for key, _, value in pairs if key.strip() == name), "")
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return ""
 
 
 def _text(path: Path) -> str:

@@ -34,4 +34,4 @@ def secrets_of_environment(environ: Mapping[str, str]) -> list[str]:
             for header in text.split(","):
                 value = unquote(header.partition("=")[2]).strip()
                 secrets += [value, value.rpartition(" ")[2]]
-    return [text for text in secrets if text]
+    return list(filter(None, secrets))

@@ -75,12 +75,12 @@ def _usable(proxy: str, variable: str) -> str:
     scheme = scheme.lower()
     if not scheme.startswith("socks"):
         return proxy
-    what = f"{variable} is a SOCKS proxy"
+    problem = f"{variable} is a SOCKS proxy"
     if scheme not in _SPOKEN_SOCKS:
-        message = f"{what} of the kind {one_line(scheme):.20}, which is not supported"
+        message = f"{problem} of the kind {one_line(scheme):.20}, which is not supported"
         raise ModelError("refused", message, hint="use socks5://, or set HTTPS_PROXY to another")
     if find_spec("socksio") is None:
-        message = f"{what}, and the package that speaks SOCKS is not installed"
+        message = f"{problem}, and the package that speaks SOCKS is not installed"
         hint = "pip install socksio, beside conductor; or set HTTPS_PROXY to an HTTP proxy"
         raise ModelError("refused", message, hint=hint)
     if scheme == "socks":
@@ -198,10 +198,14 @@ def has_tls_context() -> bool:
 @cache
 def _context_of(certificates: tuple[tuple[str, str], ...]) -> ssl.SSLContext:
     """Return a context for what variables and settings name: to read it takes 20 ms."""
-    sources = [(name, path) for name, path in certificates if path]
-    instead = [source for source in sources if source[0] in _INSTEAD]
+    instead = []
+    beside = []
+    for name, path in certificates:
+        if path and name in _INSTEAD:
+            instead.append((name, path))
+        elif path:
+            beside.append((name, path))
     first = instead[0] if instead else ("the usual certificates", _usual_certificates())
-    beside = [source for source in sources if source[0] not in _INSTEAD]
     context = _read_certificates(None, *first)
     paths = {first[1]}
     for name, path in beside:

@@ -85,7 +85,7 @@ def render_rows(
 
 
 def _clean_rows(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    return [[_clean_cell(cell) for cell in row] for row in rows]
+    return [list(map(_clean_cell, row)) for row in rows]
 
 
 def _clean_cell(cell: str) -> str:
@@ -101,9 +101,9 @@ def _column_sizes(
 
     The widest one gives way first.
     """
-    natural = [
-        _natural_size(column, [row[index] for row in rows]) for index, column in enumerate(columns)
-    ]
+    natural = []
+    for index, column in enumerate(columns):
+        natural.append(_natural_size(column, [row[index] for row in rows]))
     sizes = dict(enumerate(natural))
     if not width:
         return sizes
@@ -117,7 +117,7 @@ def _column_sizes(
     for index, column in enumerate(columns):
         if column.shrink or column.wrap:
             shrinking[index] = 1
-    others = [1 for _ in columns[1:]]
+    others = [1] * (len(columns) - 1)
     for floor in (least, shrinking, [shrinking[0], *others], [1, *others]):
         _shrink_widest(sizes, floor, width)
     return sizes
@@ -219,7 +219,7 @@ _INDENT: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
 
 
 def terminal_width(stream: TextIO) -> int:
-    """The columns of a stream's terminal, or COLUMNS, at least `NARROWEST`.
+    """Return the columns of a stream's terminal, or COLUMNS, at least `NARROWEST`.
 
     0 where it is no terminal.
     """

@@ -382,7 +382,7 @@ def _stop_texts(stops: object) -> tuple[str, ...]:
     texts = [stops] if isinstance(stops, str) else stops
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise UsageError("stop must be a text, or a list of texts")
-    return tuple(dict.fromkeys(text for text in texts if text))
+    return tuple(dict.fromkeys(filter(None, texts)))
 
 
 def _question_of_messages(messages: Sequence[object], schema: dict[str, Any] | None) -> Question:

@@ -9,6 +9,7 @@ from typing import Any
 
 from conductor_cli.app.batches.input_forms import BatchItem, input_hash, is_openai
 from conductor_cli.core.errors import Failure
+from conductor_cli.core.mappings import without_empty
 from conductor_cli.core.trace import Trace
 
 
@@ -74,7 +75,7 @@ def _error_fields(failure: Failure) -> dict[str, Any]:
         "message": failure.message,
         "hint": failure.hint,
     }
-    return {name: text for name, text in fields.items() if text}
+    return without_empty(fields)
 
 
 def _answer_fields(item: BatchItem, trace: Trace) -> dict[str, Any]:
