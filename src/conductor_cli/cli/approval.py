@@ -294,20 +294,20 @@ class Approver:
             return ""
         return text
 
-    def give_input(self, asked: InputAsked) -> InputReply:
+    def give_input(self, request: InputAsked) -> InputReply:
         """Return what the person answers to a server of tools. Without an answer it is told so.
 
         Blocks, so call it on its own thread.
         """
         self._offer = None
-        server = one_line(asked.server)
+        server = one_line(request.server)
         self._printer.print([BLANK])
         self._print_question(f"{server} asks you for something. These are its own words:")
-        self._print_indented(server_lines(asked.message))
+        self._print_indented(server_lines(request.message))
         try:
-            if asked.url:
-                return self._visit(asked.url)
-            return self._fill_in(server, asked.fields)
+            if request.url:
+                return self._visit(request.url)
+            return self._fill_in(server, request.fields)
         except NoAnswer:
             return InputReply(action="cancel")
 
@@ -489,13 +489,13 @@ def argument_lines(call: ToolCall) -> list[str]:
 
 
 def server_lines(text: str) -> list[str]:
-    """The words of a server, safe to show, each line marked as not being conductor's."""
+    """Return the words of a server, safe to show, each line marked as not being conductor's."""
     lines = shorten(sanitize(reveal(text)), MAX_ARGUMENT_CHARACTERS).splitlines()
     return [f"| {line}" for line in lines] or ["| (nothing)"]
 
 
 def field_lines(field: InputField) -> list[str]:
-    """What a person needs to know to fill in a field."""
+    """Return what a person needs to know to fill in a field."""
     facts = []
     if field.required:
         facts.append("needed")

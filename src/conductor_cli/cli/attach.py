@@ -97,17 +97,17 @@ def wait_for_run(run: str, timeout: float | None) -> int:
     end = None
     if timeout is not None:
         end = time.monotonic() + timeout
-    told = ""
-    full = ""
+    shown_wait = ""
+    disk_notice = ""
     while followed.read():
-        if not full:
-            full = followed.describe_full_disk()
-            if full:
-                print_notice(full)
+        if not disk_notice:
+            disk_notice = followed.describe_full_disk()
+            if disk_notice:
+                print_notice(disk_notice)
         wait = describe_wait(followed.trace)
-        if wait and wait != told and followed.is_up_to_date:
+        if wait and wait != shown_wait and followed.is_up_to_date:
             print_notice(f"run {run} {wait}: conductor trace attach {run}")
-            told = wait
+            shown_wait = wait
         if end is not None and time.monotonic() >= end:
             print_notice(f"run {run} goes on after {timeout:g} s; to see it: trace attach {run}")
             return TIMED_OUT
@@ -208,7 +208,7 @@ class _Visit:
         self._context = context
         self._has_left = threading.Event()
         self._directory = app_paths(os.environ).messages
-        self._asked: Offer | None = None  # About what the person was asked last
+        self._last_offer: Offer | None = None  # About what the person was asked last
         self._sent: RunMessage | None = None  # What they decided about it
         self._notices = 0  # Those that the run had told by then
 
@@ -232,9 +232,9 @@ class _Visit:
 
     def _ask_once(self, offer: Offer) -> None:
         """Ask about an offer, and again where the run cannot do what was decided."""
-        if offer == self._asked and not self._is_refused(offer):
+        if offer == self._last_offer and not self._is_refused(offer):
             return
-        self._asked = offer
+        self._last_offer = offer
         self._sent = None
         self._ask_about(offer)
 

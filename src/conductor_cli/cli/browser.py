@@ -47,9 +47,9 @@ async def visited_address(
             async with asyncio.timeout(SECONDS):
                 request = await reader.readuntil(b"\r\n\r\n")
                 target = urlsplit(request.split(b" ", 2)[1].decode())
-                found = request.startswith(b"GET ") and target.path == path
-                body = page.encode() if found else b""
-                status = "200 OK" if found else "404 Not Found"
+                is_own_page = request.startswith(b"GET ") and target.path == path
+                body = page.encode() if is_own_page else b""
+                status = "200 OK" if is_own_page else "404 Not Found"
                 head = f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n"
                 head += (
                     f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: "
@@ -59,7 +59,7 @@ async def visited_address(
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()
-            if found:
+            if is_own_page:
                 with suppress(asyncio.QueueFull):
                     visits.put_nowait(dict(parse_qsl(target.query)))
         writer.close()

@@ -71,7 +71,7 @@ def print_banner(*, rehearsal: bool) -> None:
 
 
 def prompt_mark() -> str:
-    """The mark before what a person types, in a character that the terminal has."""
+    """Return the mark before what a person types, in a character that the terminal has."""
     encoding = sys.stdout.encoding or "ascii"
     return "\u203a " if "\u203a".encode(encoding, "ignore") else "> "
 

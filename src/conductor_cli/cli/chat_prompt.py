@@ -73,7 +73,7 @@ class ChatPrompt:
         self._status: Callable[[], list[str]] = lambda: ["loading"]
         self._history = _LaterHistory()
         self._mark = prompt_mark()
-        self._told = False  # Whether this prompt has said how to leave
+        self._has_told_exit = False  # Whether this prompt has said how to leave
         plain = is_plain_terminal()
         self._plain = plain
         # Only slash commands are completed while one types; questions have no completions.
@@ -128,10 +128,10 @@ class ChatPrompt:
         self.above(lambda: print_notice(text))
 
     async def read(self) -> str:
-        """The next message. Raises `ChatEnded`."""
+        """Return the next message. Raises `ChatEnded`."""
         _return_to_line_start()
         app = self._session.app
-        self._told = False
+        self._has_told_exit = False
         reading = asyncio.current_task()
         endings = list[Exception]()
 
@@ -201,13 +201,13 @@ class ChatPrompt:
 
         It never ends the chat; on an empty line it says once what does.
         """
-        if not event.current_buffer.text and not self._told:
-            self._told = True
+        if not event.current_buffer.text and not self._has_told_exit:
+            self._has_told_exit = True
             run_in_terminal(lambda: print_notice("Ctrl-D or /exit leaves"))
         event.current_buffer.reset()
 
     def _right(self) -> str:
-        """The right edge: the status of the chat."""
+        """Return the right edge: the status of the chat."""
         return (" \u00b7 " if self._mark != "> " else ", ").join(self._status())
 
     def _fit(self, _: object) -> None:
@@ -250,7 +250,7 @@ def is_lost(descriptor: int) -> bool:
 
 
 def open_history(directory: Path, tell: Callable[[str], None] = print_notice) -> History:
-    """The history file in a directory.
+    """Return the history file in a directory.
 
     Where that cannot be used, a history in memory, with a notice.
     """
@@ -332,14 +332,14 @@ def _complete(event: KeyPressEvent) -> None:
     if state is not None and state.current_completion is not None:
         buffer.complete_next()
         return
-    found = list(
+    completions = list(
         buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True))
     )
-    if len(found) == 1:
-        buffer.apply_completion(found[0])
-    elif common := get_common_complete_suffix(buffer.document, found):
+    if len(completions) == 1:
+        buffer.apply_completion(completions[0])
+    elif common := get_common_complete_suffix(buffer.document, completions):
         buffer.insert_text(common)
-    elif found and state is None:
+    elif completions and state is None:
         buffer.start_completion()
 
 

@@ -125,24 +125,24 @@ def set_setting_command(
     if name in ("planner.model", "planner.adapter") and file.is_file():
         value = str(file.absolute())
     try:
-        new = None if value == "default" else item.parse(value)
+        setting = None if value == "default" else item.parse(value)
     except ConfigError as error:
         raise UsageError(
             error.message, hint="to restore the default: conductor config set NAME default"
         ) from None
-    set_value(paths, name, new)
+    set_value(paths, name, setting)
     # Read back, since the user's file or a variable may override what was just written.
     after = opt.stored_settings(context)
     print_done(f"{name} = {format_value(after[name])}")
-    if new and name == "web.search":
+    if setting and name == "web.search":
         _tell_missing_key(after)
-    if new is not None and name.startswith("policy."):
+    if setting is not None and name.startswith("policy."):
         # No other setting needs the workers
         from conductor_cli.app.worker_selection import unmatched_selectors
 
         for note in unmatched_selectors(after, name):
             print_notice(note)
-    if new is not None and after[name] != new:
+    if setting is not None and after[name] != setting:
         print_notice(
             f"{after.origins[name]} sets this value and takes precedence over {paths.own_file}"
         )

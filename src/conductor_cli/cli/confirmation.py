@@ -57,15 +57,15 @@ def ask_line(question: str) -> str | None:
     return line.strip()
 
 
-def choose_names(names: Sequence[str], more: str) -> list[str]:
+def choose_names(names: Sequence[str], command: str) -> list[str]:
     """Ask which of several names are meant; a bare Enter is the first, the end of input none.
 
-    `more` is the command that lists all of them, where they are too many to be shown.
+    `command` is the one that lists all of them, where they are too many to be shown.
     """
     for number, name in enumerate(names[:MAX_CHOICES], 1):
         print_notice(f"  {number:>2}  {name}")
     if len(names) > MAX_CHOICES:
-        print_notice(f"  and {len(names) - MAX_CHOICES} more: {more}")
+        print_notice(f"  and {len(names) - MAX_CHOICES} more: {command}")
     if len(names) == 1:
         question = f"Model (Enter for {names[0]}):"
     else:
@@ -107,7 +107,7 @@ def hide_answer(question: str, answer: str) -> None:
     sys.stderr.flush()
 
 
-def confirm_cost(estimate: Sequence[str], what: str, *, yes: bool, quiet: bool) -> bool:
+def confirm_cost(estimate: Sequence[str], work: str, *, yes: bool, quiet: bool) -> bool:
     """Print what a long job will probably cost; return whether the user agrees to it.
 
     They agree by `--yes` or at the prompt.
@@ -126,7 +126,7 @@ def confirm_cost(estimate: Sequence[str], what: str, *, yes: bool, quiet: bool) 
         hint = "read what stands above, then run it again with --yes"
         if quiet:
             hint = "--yes agrees to it; without --quiet it says what it may cost"
-        raise UsageError(f"{what} may cost money and needs a confirmation", hint=hint)
+        raise UsageError(f"{work} may cost money and needs a confirmation", hint=hint)
     # Inside an event loop, Ctrl-C would otherwise wait for the line to be read.
     with handle_signal(signal.SIGINT, signal.default_int_handler):
         return confirm("Continue?", default=False)

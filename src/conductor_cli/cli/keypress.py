@@ -71,7 +71,7 @@ class Keyboard:
             return self._read(1)
 
     def line(self) -> str:
-        """The next line, edited as the terminal does it, without its end; Ctrl-D ends it.
+        """Return the next line, edited as the terminal does it, without its end; Ctrl-D ends it.
 
         Raises `NoAnswer`.
         """

@@ -532,7 +532,7 @@ def _typed_value(text: str) -> str | float | bool | None:
 
 
 def stored_settings(context: typer.Context, flags: Mapping[str, Any] | None = None) -> Settings:
-    """The settings of files and environment, and of the options of a command by name.
+    """Return the settings of files and environment, and of the options of a command by name.
 
     Raises `ConfigError`.
     """
@@ -586,7 +586,7 @@ _RUN_ID: Final = re.compile(r"last~\d+|\d{8}-\d{6}(-[0-9a-f]{0,6})?")
 
 
 def run_to_continue(last: bool, named: str | None, question: Sequence[str] = ()) -> str | None:
-    """The run that `--continue` or `--continue-from` means, None for neither.
+    """Return the run that `--continue` or `--continue-from` means, None for neither.
 
     Raises `UsageError` for both, and for an id behind `--continue`, which would silently become a
     part of the question.
@@ -607,7 +607,7 @@ def run_to_continue(last: bool, named: str | None, question: Sequence[str] = ())
 
 
 def parse_cost(text: str | None) -> Decimal | None:
-    """The amount of `--max-cost`, in US dollars; None where it is not given.
+    """Return the amount of `--max-cost`, in US dollars; None where it is not given.
 
     Raises `UsageError`.
     """

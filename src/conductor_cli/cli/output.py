@@ -92,10 +92,10 @@ def print_done(text: str) -> None:
         leave_stdout()
 
 
-def print_finding(state: str, text: str, more: str) -> None:
-    """Print what a check found in a line with its state, and each line of `more` below it."""
+def print_finding(state: str, text: str, details: str) -> None:
+    """Print what a check found in a line with its state, and each line of `details` below it."""
     print_text(f"{state:7}  {text}")
-    for line in more.splitlines():
+    for line in details.splitlines():
         print_text(f"{'':7}  {line}")
 
 

@@ -466,7 +466,7 @@ def join_words(words: Sequence[str]) -> str:
 
 
 def pasted_file(line: str) -> str | None:
-    """The path that a line consists of, as terminals paste a file that is dropped on them.
+    """Return the path that a line consists of, as terminals paste a file that is dropped on them.
 
     None for any other line.
 
@@ -485,7 +485,7 @@ def pasted_file(line: str) -> str | None:
 
 
 def decode_argument(text: str, what: str) -> str:
-    """A word of the command line, as UTF-8 where Python could not decode it by the locale.
+    """Return a word of the command line, as UTF-8 where Python could not decode it by the locale.
 
     Raises `UsageError`.
     """

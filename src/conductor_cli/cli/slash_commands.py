@@ -276,8 +276,8 @@ async def _set_limit(chat: ChatSession, argument: str) -> None:
     name = f"limits.{key}"
     names = names_of(LIMITS)
     if name not in names or not value:
-        known = ", ".join(names).replace("limits.", "")
-        hint = f"for example: /limits calls 5; - resets it; known: {known}"
+        listed = ", ".join(names).replace("limits.", "")
+        hint = f"for example: /limits calls 5; - resets it; known: {listed}"
         raise UsageError(f"/limits takes a limit and its value, not {argument!r:.40}", hint=hint)
     if value == "-":
         await chat.change({name: None})

@@ -148,9 +148,9 @@ def open_template(
     filled = templates.fill_template(template, name, {**stand_ins, **values}, words)
     names = names_of(workers)
     filled = _with_reviews(filled, names)
-    known = [*names, SELF]
+    usable = [*names, SELF]
     for step, given in zip(filled.steps, template.steps, strict=True):
-        if step.worker not in known and given.worker.startswith("$"):
+        if step.worker not in usable and given.worker.startswith("$"):
             workers_of_user = ", ".join((*names, REVIEW))
             hint = f"name one of yours: -p {given.worker[1:]}=NAME; known: {workers_of_user}"
             raise UsageError(

@@ -87,7 +87,7 @@ def add_tools_command(
         opt.option("--header", "Send this; a secret is kept in the keyring.", "'NAME: VALUE'"),
     ] = None,
     insecure_storage: opt.InsecureStorage = False,
-    more: opt.SetOptions = None,
+    assignments: opt.SetOptions = None,
 ) -> None:
     """Add a server of tools, or change one that was added.
 
@@ -101,7 +101,7 @@ def add_tools_command(
     client_metadata=URL of a document that describes this client, for servers with a login that
     read one.
     """
-    assigned = opt.parse_assignments(more, lists=("allow", "only", "read_only", "env"))
+    assigned = opt.parse_assignments(assignments, lists=("allow", "only", "read_only", "env"))
     if allow:
         opt.add_assignment(assigned, "allow", opt.split_names(allow), "--allow")
     if server:

@@ -207,14 +207,14 @@ def advise(summary: Summary) -> str:
     compared = plan.versus_best
     cases = format_count(compared.cases, "case")
     needed = cases_needed(compared.difference, compared.unequal, comparisons=len(ways))
-    more = ""
+    outlook = ""
     if proved[PLANNED].is_near_best:
-        more = f" But {NEAR_BEST_REASON}."
+        outlook = f" But {NEAR_BEST_REASON}."
     elif needed and needed > compared.cases:
-        more = f" About {round_up(needed):,} would show it if it is as large as it looks here."
+        outlook = f" About {round_up(needed):,} would show it if it is as large as it looks here."
     return (
         f"Cannot say from {cases} whether a plan pays: {_difference(plan, rival, proved[PLANNED])}."
-        f"{more}{_failures(ways)}"
+        f"{outlook}{_failures(ways)}"
     )
 
 

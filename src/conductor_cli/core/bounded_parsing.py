@@ -31,7 +31,7 @@ _JSON_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{,]|[^"\[{,]{1,65536
 
 
 def parse_toml(content: bytes) -> dict[str, Any]:
-    """The tables of a TOML file.
+    """Return the tables of a TOML file.
 
     Raises `ValueError` with a reason for one that is not valid or takes too much.
     """
@@ -50,7 +50,7 @@ def parse_toml(content: bytes) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """The value of a JSON file.
+    """Return the value of a JSON file.
 
     Raises `ValueError` with a reason for one that is not valid or takes too much.
     """
@@ -66,7 +66,7 @@ MAX_DIGITS: Final = 18  # Of a whole number that somebody wrote; so many fit int
 
 
 def parse_whole_number(text: str) -> int | None:
-    """The whole number from 0 that a text of digits means.
+    """Return the whole number from 0 that a text of digits means.
 
     None for any other text, and for more digits than any count, limit or number of a step has:
     Python refuses to convert thousands of them.

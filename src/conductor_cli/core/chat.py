@@ -298,50 +298,50 @@ class ThinkingSplitter:
     that the prompt has already opened the thinking, as the templates of some models do.
     """
 
-    __slots__ = ("_held", "_place")
+    __slots__ = ("_held", "_state")
 
     def __init__(self, *, inside: bool = False) -> None:
         self._held = ""
-        self._place: Literal["start", "inside", "closed", "text"] = "inside" if inside else "start"
+        self._state: Literal["start", "inside", "closed", "text"] = "inside" if inside else "start"
 
     @property
     def inside(self) -> bool:
-        return self._place == "inside"
+        return self._state == "inside"
 
     def feed(self, piece: str) -> tuple[str, str]:
         """Return the text and the thinking that are certain after `piece`."""
-        if self._place == "text":
+        if self._state == "text":
             return piece, ""
         self._held += piece
-        if self._place == "start":
+        if self._state == "start":
             words = self._held.lstrip()
             # White space before the tag is dropped only if the tag really comes.
             if words.startswith(OPEN):
                 self._held = words[len(OPEN) :]
-                self._place = "inside"
+                self._state = "inside"
             elif not OPEN.startswith(words):
-                self._place = "text"
+                self._state = "text"
         thinking = ""
-        if self._place == "inside":
+        if self._state == "inside":
             thinking, closed, rest = self._held.partition(CLOSE)
             if closed:
                 self._held = rest
-                self._place = "closed"
+                self._state = "closed"
             else:
                 thinking = self._take(len(thinking) - held_back(thinking, (CLOSE,)))
-        if self._place == "closed":
+        if self._state == "closed":
             self._held = self._held.lstrip()
             if self._held:
-                self._place = "text"
+                self._state = "text"
         text = ""
-        if self._place == "text":
+        if self._state == "text":
             text = self._take(len(self._held))
         return text, thinking
 
     def end(self) -> tuple[str, str]:
         """Return what was held back, as text or as thinking, now that nothing more will come."""
         rest = self._take(len(self._held))
-        if self._place == "inside":
+        if self._state == "inside":
             return ("", rest)
         return (rest, "")
 

@@ -100,7 +100,7 @@ def messages_up_to_calls(record: StepRecord) -> tuple[Message, ...]:
 
 
 def who_answers(trace: Trace) -> StepRecord | None:
-    """The step of a worker whose answer is the run's, in whatever nested run it is.
+    """Return the step of a worker whose answer is the run's, in whatever nested run it is.
 
     None before it is planned.
     """

@@ -315,7 +315,7 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
 
 
 def suggest(name: str, candidates: Iterable[str], otherwise: str = "") -> str:
-    """The hint of an error about an unknown name.
+    """Return the hint of an error about an unknown name.
 
     `did you mean fast?`, else `otherwise`, else the known names.
     """

@@ -128,14 +128,14 @@ def _planned_worker(step: Step, pool: Pool) -> Worker | None:
 
 
 def _longest_answer(worker: Worker | None, profile: WorkerProfile) -> int:
-    """The tokens of the longest answer that a worker may give."""
+    """Return the tokens of the longest answer that a worker may give."""
     if worker is None:
         return profile.max_tokens
     return profile.reply_tokens(worker)
 
 
 def _usual_answer(worker: Worker | None, profile: WorkerProfile) -> int:
-    """The tokens of a usual answer of a worker; of the planner, those of a page."""
+    """Return the tokens of a usual answer of a worker; of the planner, those of a page."""
     if worker is None:
         return min(USUAL_REPLY_TOKENS, profile.max_tokens)
     return profile.usual_tokens(worker)
@@ -144,7 +144,7 @@ def _usual_answer(worker: Worker | None, profile: WorkerProfile) -> int:
 def _tokens_around(
     question: Question, step: Step, worker: Worker | None, profile: WorkerProfile
 ) -> int:
-    """The tokens of a worker's prompt without the answers that it reads.
+    """Return the tokens of a worker's prompt without the answers that it reads.
 
     What a worker looks up in a directory comes on top.
     """

@@ -22,7 +22,7 @@ UNKNOWN = "-"  # Stands in a table where a value is not known
 
 
 def format_money(amount: Decimal | float) -> str:
-    """US dollars: `$0.00`, `$0.00002`, `$0.0042`, `$1.24`.
+    """Return US dollars: `$0.00`, `$0.00002`, `$0.0042`, `$1.24`.
 
     An amount above zero never reads as zero.
     """
@@ -47,7 +47,7 @@ def format_cost(usage: Usage) -> str:
 
 
 def format_cost_cell(cost: Decimal | float | None, unpriced: int = 0) -> str:
-    """A cost for a table cell.
+    """Return a cost for a table cell.
 
     `$0.0042`, `$0.0042+` when some calls had no price, `unknown` when none had one.
     """

@@ -204,22 +204,22 @@ def _typed(value: object) -> str:
     return str(value)
 
 
-def read_value(asked: InputField, text: str) -> FieldValue:
+def read_value(field: InputField, text: str) -> FieldValue:
     """Return the value that was typed for a field. Raises `WrongValue`."""
-    match asked.type:
+    match field.type:
         case "text":
-            return _read_text(asked, text)
+            return _read_text(field, text)
         case "number" | "integer":
-            return _read_number(asked, text)
+            return _read_number(field, text)
         case "boolean":
             if text.strip().lower() not in _BOOLEANS:
                 raise WrongValue("type yes or no")
             return _BOOLEANS[text.strip().lower()]
         case "choice":
-            return _chosen(asked, text)
+            return _chosen(field, text)
         case "choices":
-            chosen = [_chosen(asked, part) for part in text.split(",") if part.strip()]
-            _check_bounds(asked, len(chosen), "the number of choices")
+            chosen = [_chosen(field, part) for part in text.split(",") if part.strip()]
+            _check_bounds(field, len(chosen), "the number of choices")
             return chosen
 
 

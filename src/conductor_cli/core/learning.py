@@ -208,7 +208,7 @@ def shares_of(trace: Trace, verdict: Verdict, step: int = 0) -> tuple[RatingShar
 
 
 def _workers_at_fault(record: StepRecord) -> Iterable[str]:
-    """The workers that were called at a step and gave it up, for a reason that is theirs."""
+    """Return the workers that were called at a step and gave it up, for a reason that is theirs."""
     workers: dict[str, None] = {}
     for attempt in record.failed:
         was_last = attempt.retry_in is None and attempt.started is not None
@@ -236,7 +236,7 @@ def steps_behind_answer(trace: Trace) -> list[StepRecord]:
 
 
 def kind_of_task(subtask: str, pool: Pool) -> str:
-    """The tag, of those on the cards of the pool, that the words of a subtask name.
+    """Return the tag, of those on the cards of the pool, that the words of a subtask name.
 
     Empty unless it is exactly one.
     """
@@ -287,7 +287,7 @@ class Learned:
     """What was weighed already, by worker key and kind."""
 
     def estimate(self, key: str, card: Card, kind: str = "") -> SkillEstimate:
-        """The estimate for a worker with this key and card.
+        """Return the estimate for a worker with this key and card.
 
         Without a `kind` that its card has, over all kinds.
         """
@@ -305,7 +305,7 @@ class Learned:
         return replace(evidence, card=prior)
 
     def _weigh(self, key: str, kind: str) -> SkillEstimate:
-        """The ratings of a worker for a kind of work, without its card."""
+        """Return the ratings of a worker for a kind of work, without its card."""
         counts = {True: 0, False: 0}
         weights = {True: 0.0, False: 0.0}
         newer = 0.0

@@ -95,7 +95,7 @@ class _TokenLimit:
         return self.limit - self.used - call.tokens_in
 
     def suggested_value(self, call: _WantedCall) -> str:
-        """A value of the limit that would be enough for the call."""
+        """Return a value of the limit that would be enough for the call."""
         needed = call.tokens_in + call.least_answer
         return str(max(2 * self.limit, self.used + needed))
 
@@ -219,7 +219,7 @@ class Ledger:
                 raise LimitReached(message, reason=reason, suggested=str(2 * most))
 
     def _limits_of_size(self, today: DayBudget) -> list[_TokenLimit | _CostLimit]:
-        """The limits that are set on tokens and on cost.
+        """Return the limits that are set on tokens and on cost.
 
         Those of the run come before those of the day: the first that is too tight is reported.
         """

@@ -149,7 +149,7 @@ def check_step(step: Step, number: int, rules: PlanRules, line: str = "") -> Non
 
 
 def _exists_before(item: int, number: int, rules: PlanRules) -> bool:
-    """Whether `item` is an earlier step than `number`, or what was given."""
+    """Return whether `item` is an earlier step than `number`, or what was given."""
     if item == GIVEN:
         return rules.given
     return 1 <= item < number

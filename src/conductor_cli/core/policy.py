@@ -180,7 +180,7 @@ class PoolPolicy:
 
 
 def permitted_pool(pool: Pool, pool_policy: PoolPolicy) -> Pool:
-    """The workers of `pool` that may be asked, and `self` unless denied.
+    """Return the workers of `pool` that may be asked, and `self` unless denied.
 
     Raises `PolicyError` where none is left.
     """

@@ -192,7 +192,7 @@ class Timeouts:
     total: float = 900.0
 
     def for_worker(self, worker: Worker) -> Timeouts:
-        """Those of a worker, which may have `seconds` of its own.
+        """Return those of a worker, which may have `seconds` of its own.
 
         Such as a program that is silent until it has finished.
         """

@@ -781,7 +781,7 @@ def _examples(profile: Profile, reasoning: bool, single: bool) -> list[str]:  # 
 
 def _example(example: Example, profile: Profile, *, reasoning: bool, single: bool) -> str:
     names = tuple(worker.name for worker in example.workers)
-    own = PlanFormatContext(
+    context = PlanFormatContext(
         rules=PlanRules(workers=names),
         order=profile.order,
         bar=profile.bar,
@@ -791,8 +791,8 @@ def _example(example: Example, profile: Profile, *, reasoning: bool, single: boo
         skills=skills_for(example.workers, profile),
     )
     plan = example.plan if reasoning else Plan(steps=example.plan.steps)
-    workers = "\n".join(worker_lines(example.workers, profile, own))
-    text = plan_format_for(profile, own).render(plan, own)
+    workers = "\n".join(worker_lines(example.workers, profile, context))
+    text = plan_format_for(profile, context).render(plan, context)
     return f"Example. The workers:\n{workers}\nQuestion: {example.question}\nPlan:\n{text}"
 
 

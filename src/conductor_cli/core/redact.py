@@ -105,7 +105,7 @@ class NearCopies:
         return start
 
     def _is_part(self, letters: bytes) -> bool:
-        """Whether a run that is looked for has these letters in it."""
+        """Return whether a run that is looked for has these letters in it."""
         if len(letters) <= _PART:
             return letters in self._parts
         return letters in self._joined
@@ -153,7 +153,7 @@ class NearCopies:
         return spans
 
     def _is_elided_key(self, begin: bytes, end: bytes) -> bool:
-        """Whether a key begins and ends so, and at least half of it is shown."""
+        """Return whether a key begins and ends so, and at least half of it is shown."""
         shown = 2 * (len(begin) + len(end))
         for key in self._ends:
             if shown >= len(key) and key.startswith(begin) and key.endswith(end):
@@ -163,7 +163,7 @@ class NearCopies:
 
 @cache
 def _look_for(key: str) -> tuple[frozenset[bytes], frozenset[bytes], frozenset[bytes]]:
-    """The runs of one key, their blocks, and their short parts.
+    """Return the runs of one key, their blocks, and their short parts.
 
     Keys are added one by one, so each is asked for again.
 
@@ -455,7 +455,7 @@ def encodings_of(secret: str) -> Iterator[str]:
 
 
 def _escaped(content: bytes, escape: str, kept: frozenset[int]) -> str:
-    """The bytes as text, with an escape for each that is not among those kept."""
+    """Return the bytes as text, with an escape for each that is not among those kept."""
     return "".join(chr(byte) if byte in kept else escape.format(byte) for byte in content)
 
 
@@ -470,7 +470,7 @@ def _base64_cores(content: bytes) -> list[str]:
 
 
 def _base32_cores(content: bytes) -> list[str]:
-    """The same in base32."""
+    """Return the same in base32."""
     cores = []
     for before in range(5):
         encoded = b32encode(bytes(before) + content)

@@ -63,7 +63,7 @@ class ToolBox(Protocol):
     """
 
     async def offered(self, servers: Sequence[str]) -> tuple[OfferedTool, ...]:
-        """The tools of these servers as they are now.
+        """Return the tools of these servers as they are now.
 
         A server that cannot be used has none, and a notice says so.
         """

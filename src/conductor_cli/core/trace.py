@@ -320,7 +320,7 @@ class Trace:
         return {record.number: record for record in self.steps if record.state == "done"}
 
     def all_notices(self) -> list[ev.Notice]:
-        """All that a reader should know about how the answer came about.
+        """Return all that a reader should know about how the answer came about.
 
         Notices and what was recovered, by time.
         """
@@ -450,7 +450,7 @@ def _planned_step(event: ev.StepPlanned) -> StepRecord:
 
 
 def _with_planning(trace: Trace, usage: Usage) -> dict[str, Usage]:
-    """The usages of a trace after a request to the planner."""
+    """Return the usages of a trace after a request to the planner."""
     return {"planning": trace.planning + usage, "usage": trace.usage + usage}
 
 

@@ -173,7 +173,7 @@ def parse_worker(cell: str, context: PlanFormatContext) -> str | None:
 def parse_access(
     cell: str, number: int, context: PlanFormatContext, *, base: int = 1
 ) -> tuple[int, ...]:
-    """The access list that a piece of text names.
+    """Return the access list that a piece of text names.
 
     `-`, `none`, `all`, `given`, or step numbers in any punctuation.
 
