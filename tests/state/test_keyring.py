@@ -130,6 +130,20 @@ def test_without_a_keyring_the_alternatives_are_reported(address: str, home: Pat
     assert open_store(home).entries() == {}
 
 
+@pytest.mark.parametrize("backend", key_store.NO_KEYRINGS)
+def test_for_a_keyring_that_is_switched_off_no_process_is_started(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that looks for a key would wait for it each time."""
+    started = []
+    monkeypatch.setattr(key_store, "run_child", lambda *arguments, **_: started.append(arguments))
+    monkeypatch.setenv(key_store.BACKEND_VARIABLE, backend)
+    with pytest.raises(KeyringError, match="no working keyring found") as error:
+        ask_keyring([("get", "openai")], os.environ)
+    assert error.value.absent
+    assert started == []
+
+
 @pytest.mark.parametrize("backend", ["fail", "null", ""])
 def test_a_keyring_switched_off_or_off_bus_is_none(
     home: Path, monkeypatch: pytest.MonkeyPatch, backend: str

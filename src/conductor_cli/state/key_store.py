@@ -162,6 +162,12 @@ takes under one.
 VARIABLE: Final = "CONDUCTOR_LLM_KEYRING_SECONDS"
 """The environment variable that allows more, for a keyring that asks a person first."""
 
+BACKEND_VARIABLE: Final = "PYTHON_KEYRING_BACKEND"
+"""Names the keyring that the keyring library uses, before all that is installed or configured."""
+
+NO_KEYRINGS: Final = ("keyring.backends.null.Keyring", "keyring.backends.fail.Keyring")
+"""What that variable may name to have none."""
+
 _HINT: Final = (
     f"unlock it (set {VARIABLE}=60 to wait longer for it), or install one: GNOME Keyring, KWallet, "
     "KeePassXC\n"
@@ -190,13 +196,15 @@ def ask_keyring(
     `keyring_timeout(environ)`.
     """
     seconds = keyring_timeout(environ)
+    variables = {**os.environ, **environ}
+    if variables.get(BACKEND_VARIABLE) in NO_KEYRINGS:
+        # The library would obey this before it looks for any: no process is needed for that.
+        raise KeyringError("no working keyring found", absent=True)
     try:
         # It may have to ask a person at the terminal, so it stays in our session.
         script = Path(__file__).with_name("keyring_process.py")
         job = json.dumps(orders).encode()
-        (answer,) = run_child(
-            script, job, ChildLimits(seconds), environ={**os.environ, **environ}, session=False
-        )
+        (answer,) = run_child(script, job, ChildLimits(seconds), environ=variables, session=False)
     except ChildStopped as stopped:
         messages = {
             "start": f"the keyring cannot be asked: {stopped}",
