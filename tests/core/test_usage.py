@@ -12,6 +12,7 @@ from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.core.usage import (
     MAX_COUNTED,
     MAX_DOLLARS,
+    NO_USAGE,
     Price,
     Usage,
     stated_dollars,
@@ -122,6 +123,14 @@ def test_each_kind_of_token_has_its_price(usage: Usage, dollars: str) -> None:
         kind.name: getattr(price, kind.name) * 10**6 for kind in fields(price)[:5]
     }
     assert with_cost(usage, replace(price, **million)).cost == Decimal(dollars)
+
+
+@pytest.mark.parametrize("cost", [None, Decimal(0), Decimal("0.5")])
+def test_nothing_added_changes_nothing(cost: Decimal | None) -> None:
+    """The same usage comes back: sums over many outcomes begin with nothing and add it often."""
+    usage = Usage(tokens_in=3, tokens_out=2, cost=cost, seconds=1.5, calls=1, unpriced=1)
+    assert usage + NO_USAGE is NO_USAGE + usage is usage
+    assert usage + Usage() == usage
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,10 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         """Return the sum. A usage without a price leaves the known cost unchanged."""
+        if other is NO_USAGE:
+            return self
+        if self is NO_USAGE:
+            return other
         if self.cost is None or other.cost is None:
             cost = self.cost
             if other.cost is not None:
