@@ -21,7 +21,9 @@ from conductor_cli.core.errors import (
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import PROMPTED, WorkerProfile
+from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import ScriptedModel
+from conductor_cli.run import Run
 from conductor_cli.run.orchestra import new_run_id
 from conductor_cli.run.plan_stream import REVIEW
 from tests.run.kit import (
@@ -32,6 +34,7 @@ from tests.run.kit import (
     error_of,
     inner,
     kinds,
+    later,
     notices,
     of,
     plan_of,
@@ -126,6 +129,56 @@ def test_a_slow_reader_delays_no_worker_and_reaches_the_end() -> None:
     assert len(of(events, ev.StepDelta)) == 2000
     assert events[-1].kind == "run_finished"
     assert events[-1].at == 0.0
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_pieces_of_text_may_be_read_at_once(*, takes: bool) -> None:
+    """Who reads the run so has every piece once, in order, and its trace has all of them."""
+    pieces = list[ev.StepDelta]()
+
+    def read_piece(piece: ev.StepDelta) -> bool:
+        if takes:
+            pieces.append(piece)
+        return takes
+
+    async def main() -> tuple[Run, list[tuple[ev.Event, Trace]]]:
+        words: list[Any] = [
+            0.1,
+            Chunk(thinking="Hm."),
+            0.1,
+            *(f"{number} " for number in range(200)),
+            0.1,
+        ]
+        workers = {"ann": ScriptedModel([words]), "bob": says(0.05, "from", 0.1, " bob")}
+        run = start(setting("A | - | one\nB | - | two", workers))
+        run.read_pieces_at_once(read_piece)
+        return run, [item async for item in run]
+
+    run, read_events = virtually(main())
+    events = [event for event, _ in read_events]
+    pieces += of(events, ev.StepDelta)
+    texts = {
+        number: "".join(piece.text for piece in pieces if piece.step == number) for number in (1, 2)
+    }
+    assert texts == {1: "".join(f"{number} " for number in range(200)), 2: "from bob"}
+    assert [piece.thinking for piece in pieces if piece.thinking] == ["Hm."]
+    assert len(of(events, ev.StepDelta)) < 10 or not takes
+    started = [trace for event, trace in read_events if isinstance(event, ev.StepFinished)]
+    assert [record.thinking for record in started[-1].steps] == ["Hm.", ""]
+    assert read_events[-1][1] == run.trace == run.read_so_far
+    assert [record.text for record in run.trace.steps] == list(texts.values())
+
+
+def test_what_was_read_at_once_is_in_the_trace_of_a_run_that_is_stopped() -> None:
+    async def main() -> tuple[Run, list[Trace]]:
+        run = start(setting("A | - | one", {"ann": says("some ", 0.1, "words ", 1.0, "more")}))
+        run.read_pieces_at_once(lambda _: True)
+        later(0.5, run.stop, "cancelled")
+        return run, [trace async for _, trace in run]
+
+    run, traces = virtually(main())
+    assert [trace.steps[0].text for trace in traces[-2:]] == ["some words ", "some words "]
+    assert run.trace == traces[-1]
 
 
 def test_a_run_can_stop_at_the_plan() -> None:

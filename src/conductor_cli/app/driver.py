@@ -155,17 +155,22 @@ def _may_skip_planner(job: Job, *, stored: bool) -> RunSpec:
     )
 
 
-async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], None]:
+async def perform(
+    run: Run, job: Job, show_piece: Callable[[ev.StepDelta], None] | None = None
+) -> AsyncGenerator[tuple[Event, Trace], None]:
     """Yield each event of a job's run with the trace after it, once it is stored.
 
-    Notices say what could not be stored. Where telemetry is configured, it is told each event too.
-    Raises `ConfigError` before anything is called where a trace is required and cannot be stored,
-    and `TraceIncomplete` at the end where it could not be stored whole.
+    Pieces of text may be given to `show_piece` instead, which costs a fraction. Notices say what
+    could not be stored. Where telemetry is configured, it is told each event too. Raises
+    `ConfigError` before anything is called where a trace is required and cannot be stored, and
+    `TraceIncomplete` at the end where it could not be stored whole.
     """
     recorder = RunRecorder(run, job)
     telemetry = None
     if not run.state.is_takeover:
         telemetry = watch_run()
+    if show_piece is not None and telemetry is None and not job.spec.leased:
+        run.read_pieces_at_once(partial(_store_and_show, recorder, show_piece))
     pieces = list[tuple[Event, Trace]]()
     try:
         async with aclosing(aiter(run)) as events:
@@ -203,6 +208,16 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
         recorder.check()
     finally:
         await recorder.close()
+
+
+def _store_and_show(
+    recorder: RunRecorder, show: Callable[[ev.StepDelta], None], piece: ev.StepDelta
+) -> bool:
+    """Show a piece of text if it can be stored at once, and return whether it can."""
+    is_stored = recorder.store_piece(piece)
+    if is_stored:
+        show(piece)
+    return is_stored
 
 
 class TraceIncomplete(ConductorError):
@@ -288,11 +303,25 @@ class RunRecorder:
             await self._write(notice)
         return notice
 
-    async def _write(self, event: ev.Event) -> None:
-        """Write an event.
+    def store_piece(self, piece: ev.StepDelta) -> bool:
+        """Store a piece of text without waiting for anything.
 
-        Pieces that wait are written after a second, also where nothing else comes.
+        False where nothing was stored: it is too large, or the trace has a problem to be told.
         """
+        writer = self._writer
+        if writer is None:
+            return True
+        if writer.problem or len(piece.text) + len(piece.thinking) > LARGE_SIZE:
+            return False
+        writing = writer.write(piece)
+        if writing is not None:
+            _leave_error_to_next_event(writing)
+        if self._timer is None:
+            self._flush_later()
+        return True
+
+    async def _write(self, event: ev.Event) -> None:
+        """Write an event."""
         if self._writer is None:
             return
         size = text_size_of_event(event)
@@ -302,7 +331,12 @@ class RunRecorder:
             writing = self._writer.write(event)
         if writing is not None:
             await writing
-        if self._timer is None and self._writer.waiting:
+        if self._timer is None:
+            self._flush_later()
+
+    def _flush_later(self) -> None:
+        """Have pieces that wait written after a second, also where nothing else comes."""
+        if self._writer is not None and self._writer.waiting:
             self._timer = asyncio.get_running_loop().call_later(MAX_WAIT, self._flush)
 
     async def _write_on_thread(
@@ -377,8 +411,7 @@ class RunRecorder:
         if self._is_thread_writing:
             return  # The event that is written has the pieces that waited before it
         if self._writer is not None and (writing := self._writer.flush()) is not None:
-            # The next event raises it
-            writing.add_done_callback(lambda done: done.cancelled() or done.exception())
+            _leave_error_to_next_event(writing)
 
     async def close(self) -> None:
         if self._timer is not None:
@@ -391,6 +424,11 @@ class RunRecorder:
             self._writer.close()
         else:
             await FILE_WORK.run(self._writer.close)  # a large trace takes long to compress
+
+
+def _leave_error_to_next_event(writing: asyncio.Future[None]) -> None:
+    """Let nobody miss that a write was not awaited: its error comes again with the next event."""
+    writing.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

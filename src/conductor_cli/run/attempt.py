@@ -477,14 +477,14 @@ class Attempt:
             return
         self._pieces.append(text)
         stream = self._state.stream
-        delta = ev.StepDelta(
+        piece = ev.StepDelta(
             at=stream.now(),
             step=self._number,
             attempt=self._attempt,
             text=text,
             thinking=thinking,
         )
-        stream.emit(delta)
+        stream.emit_piece(piece)
 
     def _offered_tools(self, tools: ToolLoop | None) -> tuple[Tool, ...]:
         """Return the worker's tools, or those of the client."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Collection, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -32,7 +32,6 @@ from conductor_cli.core.trace import (
     PLAN_FILE,
     StepRecord,
     Trace,
-    apply_event,
     describe_left_out,
     find_answering_step,
 )
@@ -157,13 +156,17 @@ class Run:
         self.stop_wanted = False  # Also where it came after the end
         self._crash: Failure | None = None
         self._being_read = False
-        self.read_so_far = state.trace  # The trace after the event that was read last
         # Whether the step that was to answer may have failed, and another one will
         self._revising = False
 
     @property
     def trace(self) -> Trace:
         return self.state.trace
+
+    @property
+    def read_so_far(self) -> Trace:
+        """The trace after the event that was read last."""
+        return self.state.stream.read_so_far
 
     # For whoever reads the run
 
@@ -175,20 +178,20 @@ class Run:
         state = self.state
         try:
             while (event := await state.stream.next_event()) is not None:
-                # A reader that keeps up shares the run's own trace. Events that wait carry none:
-                # each trace has all the text so far, so the memory of a slow reader would grow with
-                # the square of its delay.
-                if state.stream.unread:
-                    self.read_so_far = apply_event(self.read_so_far, event)
-                else:
-                    self.read_so_far = state.trace
-                yield event, self.read_so_far
+                yield event, state.stream.read_so_far
             await driver
         finally:
             # Also when the reader leaves early: then nobody wants the rest of the run.
             driver.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await driver
+
+    def read_pieces_at_once(self, read: Callable[[ev.StepDelta], bool] | None) -> None:
+        """Have pieces of text read at once by `read`, while who reads the run waits for an event.
+
+        A piece for which it returns False comes as an event, as all do with None.
+        """
+        self.state.stream.read_piece = read
 
     def stop(
         self,
@@ -243,7 +246,6 @@ class Run:
         """
         notice = ev.Notice(at=at, text=text, reason=reason)
         self.state.stream.fold(notice)
-        self.read_so_far = apply_event(self.read_so_far, notice)
         return notice
 
     @property

@@ -126,12 +126,15 @@ class ServedRun:
         """Whether the response may be read by its id: its client may say `store: false`."""
         return self.echo.get("store") is not False
 
+    def show_piece(self, event: ev.StepDelta) -> None:
+        """Show a piece of what a worker writes, of which many come, one after the other."""
+        for piece in self.stream.read_delta(event):
+            self.add(piece, at_once=True)
+
     def show(self, event: ev.Event, trace: Trace) -> None:
-        # What a worker writes comes in many small pieces, everything else in few, some of them
-        # together.
+        """Show an event. Some of them come together."""
         if isinstance(event, ev.StepDelta):
-            for piece in self.stream.read_delta(event):
-                self.add(piece, at_once=True)
+            self.show_piece(event)
             return
         for piece in self.stream.read(event, trace):
             self.add(piece)
@@ -692,7 +695,7 @@ class RunRegistry:
             job = replace(job, spec=replace(job.spec, keeps_up=served.keeps_up))
             del build_job  # it holds the bytes of files, which are stored by now
             served.is_stored = job.store is not None
-            await self.starter.perform(job, served.show)
+            await self.starter.perform(job, served.show, show_piece=served.show_piece)
             self._end(served, served.stream.outcome(served.reasoning))
         except AnsweredAtOnce as answered:
             text = str(answered)

@@ -24,7 +24,7 @@ from conductor_cli.app.opening import LoadedModels, OpeningRequest, open_orchest
 from conductor_cli.config.settings import Settings
 from conductor_cli.config.watched import WatchedSettings
 from conductor_cli.core.errors import PolicyError
-from conductor_cli.core.events import Event
+from conductor_cli.core.events import Event, StepDelta
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.run import Orchestra, Run
@@ -125,11 +125,16 @@ class RunStarter:
         return open_store(settings, wanted=self.options.stores_traces)
 
     async def perform(
-        self, job: ServedJob, show: ShowEvent, on_begin: Callable[[Run], None] = lambda _: None
+        self,
+        job: ServedJob,
+        show: ShowEvent,
+        on_begin: Callable[[Run], None] = lambda _: None,
+        show_piece: Callable[[StepDelta], None] | None = None,
     ) -> Run:
         """Run to the end; returns the run, which `on_begin` is given before its first event.
 
-        Where the caller is cancelled, it is stopped, and its trace gets its end.
+        Pieces of text may come to `show_piece` instead of `show`, which costs less. Where the
+        caller is cancelled, the run is stopped, and its trace gets its end.
 
         Raises `ConductorError` where the run cannot be begun, or its trace, which is required, is
         incomplete.
@@ -156,7 +161,7 @@ class RunStarter:
             del self.started[next(iter(self.started))]
 
         async def read() -> None:
-            async with aclosing(perform(run, job)) as events:
+            async with aclosing(perform(run, job, show_piece)) as events:
                 async for event, trace in events:
                     if wanted:
                         show(event, trace)
@@ -167,6 +172,7 @@ class RunStarter:
             await asyncio.shield(reading)
         except asyncio.CancelledError:  # the run is stopped, and its end is waited for
             wanted = False
+            run.read_pieces_at_once(None)
             run.stop("cancelled")
             with anyio.CancelScope(shield=True):
                 await reading
