@@ -6,16 +6,24 @@ Exact over many processes, holds that expire, and a database that goes away.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from conductor_cli.config.settings import load_settings
-from conductor_cli.core.errors import ConductorError, ConfigError, LimitReached, StateUnavailable
+from conductor_cli.core.errors import (
+    ConductorError,
+    ConfigError,
+    LimitReached,
+    StateUnavailable,
+    TakenOver,
+)
 from conductor_cli.core.ledger import DayBudget, Ledger, Reservation
 from conductor_cli.core.pool import DayLimits, Limits, Worker
 from conductor_cli.core.usage import NO_USAGE, Price, Usage
@@ -88,6 +96,67 @@ def test_a_call_takes_all_of_its_limits_or_none(database: Database) -> None:
         reserve(SharedSpend(database, DayLimits(calls=1)))
     assert database.call(held) == [(20_000_000, 2)]
     assert spend.today().calls == 1
+
+
+class _Watched(Database):
+    """A database that knows how often each statement was said."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.said_of = Counter[str]()
+
+    def call(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        for name in ("conductor_reserve", "conductor_settle"):
+            self.said_of[name] += name in statement
+        return super().call(statement, *values)
+
+
+def test_calls_that_come_together_are_held_and_settled_together(postgres: Cluster) -> None:
+    """Few transactions hold many calls, and the limit is exact all the same."""
+    database = _Watched(postgres.new_database())
+    spend = SharedSpend(database, DayLimits(calls=60), client=Spender(name="app"))
+
+    async def ask() -> list[BaseException | Reservation]:
+        spend.check()
+        rooms = await asyncio.gather(
+            *(reserve_room(spend) for _ in range(100)), return_exceptions=True
+        )
+        for room in rooms:
+            if isinstance(room, Reservation):
+                spend.settle(room, CENT)
+        return list(rooms)
+
+    outcomes = asyncio.run(ask())
+    spend.close()
+    held = [outcome for outcome in outcomes if isinstance(outcome, Reservation)]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, LimitReached)]
+    assert (len(held), len(refused)) == (60, 40)
+    assert spend.today().calls == 60
+    assert read_holds(database) == ()
+    assert database.said_of["conductor_reserve"] <= 10
+    assert database.said_of["conductor_settle"] <= 10
+    database.close()
+
+
+def test_a_call_of_a_run_that_another_process_has_takes_no_other_call_with_it(
+    database: Database,
+) -> None:
+    spend = SharedSpend(database, DayLimits())
+    ledger = Ledger(Limits())
+
+    def decide(today: DayBudget) -> Reservation | None:
+        return ledger.reserve(0, 1, ANN.price, today=today)
+
+    async def ask() -> list[BaseException | Reservation | None]:
+        runs = ["", "", "20260101-000000-lost", "", ""]
+        calls = [spend.reserve(decide, ledger.release, ANN, leased=run) for run in runs]
+        return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    outcomes = asyncio.run(ask())
+    lost = outcomes.pop(2)
+    assert isinstance(lost, TakenOver)
+    assert all(isinstance(outcome, Reservation) for outcome in outcomes)
+    assert spend.today().calls == 4
 
 
 def test_a_hold_never_touches_what_is_committed_and_is_settled_once(database: Database) -> None:

@@ -5,7 +5,9 @@ may use. The totals of a day, one row for everybody and one for each client, are
 of their keys, so that one transaction looks at all limits of a call and takes all or none. A hold
 is apart from what is committed and touches it only when the call has ended. One that has expired
 goes on counting in full: its provider may have charged for it. Whoever knows better releases it. To
-hold and to settle are one function of the database each (`schema.sql`), and so one round trip.
+hold and to settle are one function of the database each (`schema.sql`). The calls that come while a
+transaction is under way are held, or settled, by the next one together: it locks the totals once,
+and waits for the disk once.
 
 The database has the clock. Days are those of the calendar of the replicas, which must have the same
 time zone.
@@ -18,12 +20,15 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from functools import partial
-from typing import Final, Literal
+from itertools import islice
+from operator import attrgetter
+from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import ConductorError, LimitReached, StateUnavailable
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Reservation
@@ -47,6 +52,8 @@ MAX_LATE: Final = 10_000
 others expire.
 """
 
+MAX_GROUP: Final = 256  # Calls that one transaction holds or settles
+
 # How often a call is made smaller because others took the room that it should have had
 MAX_TRIES: Final = 8
 
@@ -62,6 +69,26 @@ class _Ended:
     made: int
     usage: Usage
     failed: bool
+
+
+_Held = tuple[bool, tuple[int, int, int, int]]
+"""Whether the database holds a call, and what was spent and held without it: money, tokens, calls,
+a client's money.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Wanted:
+    """A call that waits to be held: its number, and what `done` is told of it.
+
+    `leased` is the run that another process may have, or empty.
+    """
+
+    number: int
+    room: Reservation
+    worker: Worker | None
+    leased: str
+    done: Future[_Held]
 
 
 class SharedSpend(Spending):
@@ -81,6 +108,10 @@ class SharedSpend(Spending):
         """The numbers of the calls under way, by the ids of their reservations."""
         self._ended = deque[_Ended]()  # Calls that have ended and are not settled yet
         self._settling = threading.Lock()
+        self._wanted: list[_Wanted] = []  # Calls that wait to be held
+        self._queueing = threading.Lock()  # Held where what waits, or who works, is changed
+        self._is_holding = False  # Whether a thread holds what waits
+        self._will_settle = False  # Whether a thread is about to settle what has ended
 
     def check(self) -> None:
         self._database.check()
@@ -115,7 +146,17 @@ class SharedSpend(Spending):
                 return None
             # Newer calls have larger ones
             number = (time.time_ns() // 1_000_000 << 21) | secrets.randbits(21)
-            holding = self._database.soon(self._hold, number, reservation, worker, leased)
+            holding: Future[_Held] = Future()
+            holding.set_running_or_notify_cancel()  # the database may hold it from now on
+            self._hold_soon(
+                _Wanted(
+                    number=number,
+                    room=reservation,
+                    worker=worker,
+                    leased=leased,
+                    done=holding,
+                )
+            )
             try:
                 async with asyncio.timeout(SILENT_SECONDS):
                     held, spent = await asyncio.shield(asyncio.wrap_future(holding))
@@ -158,9 +199,15 @@ class SharedSpend(Spending):
             most = MAX_LATE // 2
         if len(self._ended) < most:
             self._ended.append(call)
-        self._database.soon(self._try_to_settle)
+        with self._queueing:
+            is_planned = self._will_settle
+            self._will_settle = True
+        if not is_planned:
+            self._database.soon(self._try_to_settle)
 
     def _try_to_settle(self) -> None:
+        with self._queueing:
+            self._will_settle = False
         try:
             self._settle_ended()
         except ConductorError as error:
@@ -169,60 +216,125 @@ class SharedSpend(Spending):
     def _settle_ended(self) -> None:
         with self._settling:
             while self._ended:
-                call = self._ended[0]
-                usage = self._ended[0].usage
-                cost = None
-                if usage.cost is not None:
-                    cost = nano_dollars(usage.cost)
-                self._database.call(
-                    "SELECT conductor_settle(%s, %s, %s, %s, %s, %s, %s, %s, %s)",
-                    call.number,
-                    self._database.owner,
-                    call.made,
-                    usage.calls,
-                    usage.unpriced,
-                    clamped(usage.tokens_in),
-                    clamped(usage.tokens_out),
-                    cost,
-                    int(call.failed),
-                )
-                self._ended.popleft()
+                group = list(islice(self._ended, MAX_GROUP))
+                self._settle(group)
+                for _ in group:
+                    self._ended.popleft()
 
-    def _hold(
-        self, number: int, room: Reservation, worker: Worker | None, leased: str
-    ) -> tuple[bool, tuple[int, int, int, int]]:
-        """Return whether the database holds it, and what was spent and held.
+    def _settle(self, group: Sequence[_Ended]) -> None:
+        """Settle calls by one transaction, the oldest first, so that days are locked in order."""
+        rows = []
+        for call in sorted(group, key=attrgetter("number")):
+            usage = call.usage
+            cost = None
+            if usage.cost is not None:
+                cost = nano_dollars(usage.cost)
+            row = (
+                call.number,
+                call.made,
+                usage.calls,
+                usage.unpriced,
+                clamped(usage.tokens_in),
+                clamped(usage.tokens_out),
+                cost,
+                int(call.failed),
+            )
+            rows.append(row)
+        self._database.call(_SETTLE, self._database.owner, *_columns(rows))
 
-        Money, tokens, calls, a client's money.
-        """
-        self._settle_ended()
-        *whom, cost = reserved_row(worker or self._planner, room)
-        names = [storable(str(name)) for name in whom]
+    def _hold_soon(self, wanted: _Wanted) -> None:
+        """Have a call held by a thread, with all others that come before it is at work."""
+        with self._queueing:
+            self._wanted.append(wanted)
+            is_planned = self._is_holding
+            self._is_holding = True
+        if not is_planned:
+            self._database.soon(self._hold_waiting)
+
+    def _hold_waiting(self) -> None:
+        """Hold the calls that wait, in groups, until none waits."""
+        while group := self._next_group():
+            try:
+                self._settle_ended()
+                outcomes = self._hold(group)
+            except BaseException as error:  # noqa: BLE001 - whoever waits for it raises it
+                for wanted in group:
+                    wanted.done.set_exception(error)
+            else:
+                for wanted, outcome in zip(group, outcomes, strict=True):
+                    wanted.done.set_result(outcome)
+
+    def _next_group(self) -> list[_Wanted]:
+        """Take calls that wait to be held. One whose run may be lost to others is alone."""
+        with self._queueing:
+            size = 0
+            for wanted in self._wanted[:MAX_GROUP]:
+                if wanted.leased:
+                    break
+                size += 1
+            group = self._wanted[: max(size, 1)]
+            del self._wanted[: len(group)]
+            self._is_holding = bool(group)
+            return group
+
+    def _hold(self, group: Sequence[_Wanted]) -> list[_Held]:
+        """Hold calls by one transaction, in their order, each under all limits or not at all."""
+        rows = []
+        for wanted in group:
+            *whom, cost = reserved_row(wanted.worker or self._planner, wanted.room)
+            names = [storable(str(name)) for name in whom]
+            row = (
+                wanted.number,
+                *names,
+                int(wanted.room.call),
+                clamped(wanted.room.tokens),
+                cost,
+            )
+            rows.append(row)
         limits = self.limits
-        fence = ""
-        fence_values: tuple[str, ...] = ()
-        if leased:
-            fence = ", conductor_fence(%s, %s)"
-            fence_values = (leased, self._database.owner)
-        ((held, _, *spent),) = self._database.call(
-            # Nothing of it is text
-            f"SELECT r.* FROM conductor_reserve({', '.join(['%s'] * 15)}) r{fence}",  # noqa: S608
-            number,
+        values = (
             self._database.owner,
             self._database.now().date(),
             HOLD_SECONDS,
-            *names,
             self.client.name,
-            int(room.call),
-            clamped(room.tokens),
-            cost,
             nano_limit(limits.cost),
             limits.tokens,
             limits.calls,
             nano_limit(self.client.cost),
-            *fence_values,
         )
-        return held, (spent[0], spent[1], spent[2], spent[3])
+        (leased,) = {wanted.leased for wanted in group}
+        statement = _HOLD
+        fence: tuple[str, ...] = ()
+        if leased:
+            statement = f"{_HOLD}, conductor_fence(%s, %s)"
+            fence = (leased, self._database.owner)
+        outcomes = []
+        for held, _, *spent in self._database.call(statement, *_columns(rows), *values, *fence):
+            outcomes.append((held, (spent[0], spent[1], spent[2], spent[3])))
+        return outcomes
+
+
+_SETTLE: Final = (
+    "SELECT conductor_settle(call.id, %s, call.made, call.calls, call.unpriced, call.tokens_in,"
+    " call.tokens_out, call.cost, call.failed)"
+    " FROM unnest(%s::bigint[], %s::integer[], %s::bigint[], %s::bigint[], %s::bigint[],"
+    " %s::bigint[], %s::bigint[], %s::integer[])"
+    " AS call (id, made, calls, unpriced, tokens_in, tokens_out, cost, failed)"
+)
+
+_HOLD: Final = (
+    "SELECT r.* FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::integer[],"
+    " %s::bigint[], %s::bigint[])"
+    " AS call (id, worker, provider, model, made, tokens, cost),"
+    " conductor_reserve(call.id, %s, %s, %s, call.worker, call.provider, call.model, %s,"
+    " call.made, call.tokens, call.cost, %s, %s, %s, %s) r"
+)
+"""A function in FROM is called for one row after the other, in the order of the arrays."""
+
+
+def _columns(rows: Sequence[tuple[Any, ...]]) -> tuple[list[Any], ...]:
+    """Return the columns of rows, as PostgreSQL takes them for arrays."""
+    return tuple(map(list, zip(*rows, strict=True)))
 
 
 def nano_limit(limit: Decimal | None) -> int | None:
