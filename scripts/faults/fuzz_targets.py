@@ -14,7 +14,7 @@ import resource
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
 from io import BytesIO
@@ -64,15 +64,8 @@ from tests.core.plan_formats.reading import read
 from tests.servers import SeenRequest, Speaker
 
 WORKERS: Final = ("alpha", "beta", "gamma")
-_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
-_SCRATCH: Final = tempfile.TemporaryDirectory(
-    prefix="conductor-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None
-)
-"""Where a target writes its input if it reads a file: in memory where there is such a directory."""
-
-FILE: Final = Path(_SCRATCH.name) / "20261122-201500-abcd.jsonl"
-
-
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - directories of our own are made in it
+TRACE_NAME: Final = "20261122-201500-abcd.jsonl"
 MAX_PAGE_TEXT: Final = 50_000  # Characters of a page or a document
 TREE_FILES: Final = frozenset(
     {"a.txt", "aaaaaaaaaaaaaaaaaaaaaaaa.py", "src/b.py", "src/a/a/a/c.py"}
@@ -82,6 +75,17 @@ WORD_NAMES: Final = {
     b"w": "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
     b"m": "http://schemas.openxmlformats.org/officeDocument/2006/math",
 }
+
+
+@contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """Give a new directory for the input of a target that reads files; it is removed afterwards.
+
+    It is in memory where there is a directory for that.
+    """
+    parent = _MEMORY if _MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="conductor-fuzz-", dir=parent) as name:
+        yield Path(name)
 
 
 def pieces(content: AnyStr, seed: int) -> Iterator[AnyStr]:
@@ -189,14 +193,12 @@ def check_settings(content: bytes) -> None:
     """
     import tomli_w
 
-    file = FILE.with_name("config.toml")
-    file.write_bytes(content)
-    with suppress(ConfigError):
-        load_settings(
-            {"HOME": str(file.parent), "CONDUCTOR_LLM_CONFIG_DIR": str(file.parent)},
-            None,
-            str(file),
-        )
+    with scratch_directory() as directory:
+        file = directory / "config.toml"
+        file.write_bytes(content)
+        environ = {"HOME": str(directory), "CONDUCTOR_LLM_CONFIG_DIR": str(directory)}
+        with suppress(ConfigError):
+            load_settings(environ, None, str(file))
     try:
         values = parse_toml(content)
     except ValueError:
@@ -220,17 +222,17 @@ def check_trace(content: bytes) -> None:
 
     What folds can be shown.
     """
-    FILE.write_bytes(content)
-    row = summarize_run(str(FILE.parent), FILE.stem)
-    assert " cannot be read: " not in row.problem, row.problem
     for line in content.split(b"\n"):
         _check_event(line.decode("utf-8", "replace"))
     trace = Trace()
-    try:
-        for event in read_events(FILE):
-            trace = apply_event(trace, event)
-    except UsageError:
-        pass
+    with scratch_directory() as directory:
+        file = directory / TRACE_NAME
+        file.write_bytes(content)
+        row = summarize_run(str(directory), file.stem)
+        assert " cannot be read: " not in row.problem, row.problem
+        with suppress(UsageError):
+            for event in read_events(file):
+                trace = apply_event(trace, event)
     page_text(trace_lines(trace, prompts=True))
 
 
@@ -245,13 +247,14 @@ def _check_event(line: str) -> None:
 
 def check_gguf(content: bytes) -> None:
     """A model file is accepted, or refused with a reason; its overview agrees with its header."""
-    file = FILE.with_suffix(".gguf")
-    file.write_bytes(content)
-    try:
-        header = check_model_file(file)
-    except ModelError:
-        return
-    brief = read_header(file, brief=True)
+    with scratch_directory() as directory:
+        file = directory / "model.gguf"
+        file.write_bytes(content)
+        try:
+            header = check_model_file(file)
+        except ModelError:
+            return
+        brief = read_header(file, brief=True)
     assert brief.architecture == header.architecture, (
         f"{brief.architecture!r} is {header.architecture!r}"
     )
@@ -260,6 +263,11 @@ def check_gguf(content: bytes) -> None:
         header.values[name] == value or value != value  # noqa: PLR0124
         for name, value in brief.values.items()
     ), "other values"
+
+
+def _models() -> list[bytes]:
+    with scratch_directory() as directory:
+        return [tiny_gguf.make(directory / "seed.gguf").read_bytes()]
 
 
 def check_media(content: bytes) -> None:
@@ -326,19 +334,18 @@ def _word_file(body: bytes) -> bytes:
 
 def check_ignore_file(content: bytes) -> None:
     """Whatever a `.gitignore` says, no link is followed and nothing secret is listed."""
-    tree = _tree()
-    (tree / ".gitignore").write_bytes(content)
-    with suppress(UsageError):
+    with scratch_directory() as directory, suppress(UsageError):
+        tree = _make_tree(directory)
+        (tree / ".gitignore").write_bytes(content)
         listed = list_files(tree).files
         names = {path.relative_to(tree).as_posix() for path in listed}
         assert names <= TREE_FILES, f"listed: {sorted(names - TREE_FILES)}"
 
 
-@cache
-def _tree() -> Path:
+def _make_tree(directory: Path) -> Path:
     """Return a directory with files, a secret, and links to a file and a directory outside."""
-    outside = Path(_SCRATCH.name) / "outside"
-    tree = Path(_SCRATCH.name) / "tree"
+    outside = directory / "outside"
+    tree = directory / "tree"
     (outside / "more").mkdir(parents=True)
     (outside / "private.txt").write_text("private")
     for name in (*TREE_FILES, "id_rsa", "prod.env"):
@@ -550,8 +557,7 @@ def _targets() -> Iterator[tuple[str, Target]]:
     tables = (b"[[", b'"""', b"inf", b"nan", b"1979-05-27", b"0x", b"= {", b"policy.", b"self")
     yield "settings", Target(check_settings, lambda: SEEDS["settings"], tables, 200)
     yield "trace", Target(check_trace, _traces, (b'"kind":"nested_event"',), 100)
-    made = FILE.with_suffix(".seed")
-    yield "gguf", Target(check_gguf, lambda: [tiny_gguf.make(made).read_bytes()], inputs=200)
+    yield "gguf", Target(check_gguf, _models, inputs=200)
     yield (
         "media",
         Target(check_media, _media, (b"IHDR", b"IEND", b"\xff\xd9", b"%PDF-", b"RIFF", b"VP8X")),

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.state.spending import DailySpend
-from scripts.faults import books, clocks, crashes, fuzz, limits, neighbours, wire
+from scripts.faults import books, clocks, crashes, fuzz, fuzz_targets, limits, neighbours, wire
 from scripts.faults.crashes import Known, check, learn, live
 from scripts.faults.desk import CANARY, Desk, desk, ending_problem
 from scripts.faults.fuzz_targets import TARGETS, Target
@@ -277,12 +277,19 @@ FEW = {"pdf": 1, "gguf": 5, "trace": 5}
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_damaged_inputs_are_read_or_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The inputs that a target begins with, and the first damaged ones, break no promise."""
+def test_damaged_inputs_are_read_or_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inputs that a target begins with, and the first damaged ones, break no promise.
+
+    A target leaves no file behind.
+    """
+    monkeypatch.setattr(fuzz_targets, "_MEMORY", tmp_path)
     monkeypatch.setitem(TARGETS, name, TARGETS[name]._replace(inputs=FEW.get(name, 40)))
     seeds = [] if name == "pdf" else TARGETS[name].seeds()[:3]
     assert not any(fuzz.try_input(name, seed) for seed in seeds)
     assert fuzz._try_inputs(name, "1").problem == ""
+    assert list(tmp_path.iterdir()) == []
 
 
 def raises(content: bytes) -> None:
