@@ -149,6 +149,31 @@ def test_a_key_that_is_added_twice_is_known_once() -> None:
     assert KNOWN_SECRETS.redact(REDACTED) == REDACTED
 
 
+def test_a_further_key_costs_only_what_it_takes_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login adds keys of a thousand letters one by one, and shows something after each."""
+    encoded = list[str]()
+    looked_for = list[str]()
+
+    def watched_encodings(secret: str) -> list[str]:
+        encoded.append(secret)
+        return [*encodings_of(secret)]
+
+    def watched_search(key: str) -> object:
+        looked_for.append(key)
+        return look_for(key)
+
+    look_for = redact._look_for
+    monkeypatch.setattr(redact, "encodings_of", watched_encodings)
+    monkeypatch.setattr(redact, "_look_for", watched_search)
+    secrets = Secrets()
+    keys = [PLAIN, PLAIN.replace("Ab3", "Zk9"), PLAIN.swapcase()]
+    for key in keys:
+        secrets.add(key, *keys[:1])
+        assert secrets.redact(f"a {key} b {key[::-1]} c") == f"a {REDACTED} b {REDACTED} c"
+    assert encoded == looked_for == keys
+    assert secrets.redact(keys[0]) == REDACTED
+
+
 def test_what_is_secret_among_headers_and_variables() -> None:
     token = "Zq8-Lm3_pT6rX1vB9nK4wH7"
     values = {

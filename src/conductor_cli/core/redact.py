@@ -55,10 +55,17 @@ _BEHIND: Final = re.compile(r"[A-Za-z0-9_-]{4,64}")
 class NearCopies:
     """What of a set of keys is looked for."""
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
+    def __init__(self) -> None:
+        self._ends: tuple[bytes, ...] = ()
+        self._heads: tuple[str, ...] = ()
+        self._windows = frozenset[bytes]()
+        self._blocks = frozenset[bytes]()
+        self._parts = frozenset[bytes]()
+        self._joined = b""
+
+    def with_secrets(self, secrets: Iterable[str]) -> NearCopies:
+        """Return what looks for these secrets, too: what was made for the others is kept."""
         keys = [secret for secret in secrets if looks_random(secret)]
-        self._ends = tuple(map(_normal, keys))
-        self._heads = tuple(key[:4] for key in keys)
         windows = set[bytes]()
         blocks = set[bytes]()
         parts = set[bytes]()
@@ -67,10 +74,14 @@ class NearCopies:
             windows |= windows_of_key
             blocks |= blocks_of_key
             parts |= parts_of_key
-        self._windows = frozenset(windows)
-        self._blocks = frozenset(blocks)
-        self._parts = frozenset(parts)
-        self._joined = b"\n".join(self._windows)
+        larger = NearCopies()
+        larger._ends = (*self._ends, *map(_normal, keys))
+        larger._heads = (*self._heads, *(key[:4] for key in keys))
+        larger._windows = self._windows | windows
+        larger._blocks = self._blocks | blocks
+        larger._parts = self._parts | parts
+        larger._joined = b"\n".join([self._joined, *windows])
+        return larger
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return the spans of near copies in `text`; they may overlap."""
@@ -178,11 +189,13 @@ def _look_for(key: str) -> tuple[frozenset[bytes], frozenset[bytes], frozenset[b
     runs = _pieces(map(_normal, encoded_forms), RUN_CHARS)
     for form in plain_forms:
         letters = "".join(letter for letter in form if letter in _ALPHANUMERIC)
+        changes = _changes(letters)
+        small_letters = letters.lower().encode()
         # Runs that do not alternate may be made of words.
         for start in range(len(letters) - RUN_CHARS + 1):
-            run = letters[start : start + RUN_CHARS]
-            if _alternations(run) >= _ALTERNATIONS:
-                runs.add(run.lower().encode())
+            end = start + RUN_CHARS
+            if sum(changes[start : end - 1]) >= _ALTERNATIONS:
+                runs.add(small_letters[start:end])
     forms = [_normal(form) for form in (*plain_forms, *encoded_forms)]
     parts: set[bytes] = set()
     for size in range(1, _PART + 1):
@@ -193,23 +206,24 @@ def _look_for(key: str) -> tuple[frozenset[bytes], frozenset[bytes], frozenset[b
 def _pieces(forms: Iterable[bytes], size: int) -> set[bytes]:
     pieces: set[bytes] = set()
     for form in forms:
-        pieces.update(form[start : start + size] for start in range(len(form) - size + 1))
+        pieces.update([form[start : start + size] for start in range(len(form) - size + 1)])
     return pieces
 
 
 def looks_random(text: str) -> bool:
     """Return whether a key is long enough, and alternates often enough, not to be made of words."""
     letters = [letter for letter in text if letter in _ALPHANUMERIC]
-    return len(letters) >= _SHORTEST and _alternations("".join(letters)) * 5 >= len(letters)
+    return len(letters) >= _SHORTEST and sum(_changes(letters)) * 5 >= len(letters)
 
 
 def _normal(text: str) -> bytes:
     return text.encode("ascii", "ignore").translate(_LOWER, _OTHERS)
 
 
-def _alternations(text: str) -> int:
-    kinds = [(letter.isdigit(), letter.isupper()) for letter in text]
-    return sum(before != after for before, after in pairwise(kinds))
+def _changes(letters: Iterable[str]) -> list[bool]:
+    """Return whether each letter but the first is of another kind than the one before it."""
+    kinds = [(letter.isdigit(), letter.isupper()) for letter in letters]
+    return [before != after for before, after in pairwise(kinds)]
 
 
 REDACTED: Final = "[key]"  # What replaces a key
@@ -235,6 +249,7 @@ class Secrets:
 
     def __init__(self, *secrets: str) -> None:
         self._secrets: frozenset[str] = frozenset()
+        self._encodings: dict[str, tuple[str, ...]] = {}
         self.forms: tuple[str, ...] = ()  # Every encoding of every secret, the longest first
         self._sorted: tuple[str, ...] = ()
         # Made when it is first needed: a command may read keys and show none
@@ -244,12 +259,15 @@ class Secrets:
     def add(self, *secrets: str) -> None:
         """Add secrets. Those shorter than `MIN_SECRET_CHARS` are ignored."""
         long_enough = {secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS}
-        if long_enough <= self._secrets:
+        added = long_enough - self._secrets
+        if not added:
             return
         # Whole new values are assigned, never changed in place: another thread may be reading
         # the old ones.
-        self._secrets |= long_enough
-        forms = set(chain.from_iterable(map(encodings_of, self._secrets)))
+        for secret in added:
+            self._encodings[secret] = tuple(encodings_of(secret))
+        self._secrets |= added
+        forms = set(chain.from_iterable([*self._encodings.values()]))
         self._sorted = tuple(sorted(forms))
         self.forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
 
@@ -309,7 +327,7 @@ class Secrets:
         secrets = self._secrets
         (made_of, near_copies) = self._near
         if made_of is not secrets:
-            near_copies = NearCopies(secrets)
+            near_copies = near_copies.with_secrets(secrets - made_of)
             self._near = secrets, near_copies
         return near_copies
 
@@ -456,7 +474,16 @@ def encodings_of(secret: str) -> Iterator[str]:
 
 def _escaped(content: bytes, escape: str, kept: frozenset[int]) -> str:
     """Return the bytes as text, with an escape for each that is not among those kept."""
-    return "".join(chr(byte) if byte in kept else escape.format(byte) for byte in content)
+    return "".join(map(_escape_table(escape, kept).__getitem__, content))
+
+
+@cache
+def _escape_table(escape: str, kept: frozenset[int]) -> tuple[str, ...]:
+    """Return what stands for each byte."""
+    texts = []
+    for byte in range(256):
+        texts.append(chr(byte) if byte in kept else escape.format(byte))
+    return tuple(texts)
 
 
 def _base64_cores(content: bytes) -> list[str]:
