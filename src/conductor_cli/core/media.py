@@ -15,7 +15,6 @@ from __future__ import annotations
 import codecs
 import re
 import shlex
-from pathlib import PurePath
 from typing import Final
 
 from conductor_cli.core.chat import Attachment
@@ -151,8 +150,13 @@ def describe_encoding(encoding: str) -> str:
 
 def conversion_command(path: str, encoding: str) -> tuple[str, str]:
     """Return the command that converts a file to UTF-8, and how a shell names what it writes."""
-    file = PurePath(path)
-    converted = shlex.quote(str(file.with_name(f"{file.stem}.utf8{file.suffix}")))
+    directory, slash, name = path.rpartition("/")
+    stem, dot, ending = name.rpartition(".")
+    if not stem:  # a name without an ending, or a hidden one
+        stem = name
+        dot = ""
+        ending = ""
+    converted = shlex.quote(f"{directory}{slash}{stem}.utf8{dot}{ending}")
     return f"iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > {converted}", converted
 
 
