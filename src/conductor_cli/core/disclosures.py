@@ -66,7 +66,8 @@ def expected_disclosures(
         answers = [f"the answer of step {earlier}" for earlier in step.access]
         texts = (*_names_of(question_for(step.worker)), *answers)
         readers = [(step.worker, recipient) for recipient in recipients[step.worker]]
-        readers += [(tool_selector(server), tool_selector(server)) for server in tools_of(number)]
+        for selector in map(tool_selector, tools_of(number)):
+            readers.append((selector, selector))
         for worker, recipient in readers:
             disclosures.append(
                 Disclosure(step=(number,), worker=worker, recipient=recipient, texts=texts)

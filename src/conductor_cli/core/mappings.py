@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 
@@ -34,3 +34,13 @@ def without_none(values: Mapping[K, V | None]) -> dict[K, V]:
 def without_empty(values: Mapping[K, V]) -> dict[K, V]:
     """Return a mapping without the keys whose value is empty, 0, False or None."""
     return {key: value for key, value in values.items() if value}
+
+
+def only_keys(values: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
+    """Return the items of a mapping that have one of these keys, in the order of the keys."""
+    return {key: values[key] for key in keys if key in values}
+
+
+def without_keys(values: Mapping[K, V], keys: Container[K]) -> dict[K, V]:
+    """Return the items of a mapping that have none of these keys."""
+    return {key: value for key, value in values.items() if key not in keys}

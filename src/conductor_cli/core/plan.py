@@ -10,7 +10,7 @@ waits for anything.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -47,6 +47,11 @@ class Plan:
 
     steps: tuple[Step, ...]
     reasoning: str = ""
+
+
+def asks_self(steps: Iterable[Step]) -> bool:
+    """Return whether a step is one on the planner itself, which is a nested run."""
+    return any(step.worker == SELF for step in steps)
 
 
 def example_plan(reasoning: str, *steps: tuple[str, tuple[int, ...], str]) -> Plan:

@@ -261,7 +261,7 @@ def check_selectors(
         ("files_only", policy.files_only),
         ("deny", (policy.deny,)),
     ):
-        idle = [selector for selector in chain(*groups) if means_nobody(selector)]
+        idle = list(filter(means_nobody, chain(*groups)))
         notes += [f"policy.{name}: no worker matches {selector}" for selector in idle[:MAX_NOTES]]
         if len(idle) > MAX_NOTES:
             notes.append(

@@ -339,6 +339,11 @@ def find_step(trace: Trace, number: int) -> StepRecord | None:
     return None
 
 
+def has_notice(notices: Iterable[ev.Notice], text: str) -> bool:
+    """Return whether one of these notices has this text."""
+    return any(notice.text == text for notice in notices)
+
+
 def find_answering_step(trace: Trace) -> StepRecord | None:
     """Return the step whose answer is the run's; None before it is planned."""
     for record in trace.steps:
@@ -473,7 +478,7 @@ def _recovered_by_ready_plan(trace: Trace, event: ev.PlanReady) -> tuple[ev.Noti
         fault = "the planner's output was not a valid plan"
     text = f"{fault}: {_shorten(rejected.problem)}; the planner was asked again"
     # It may be an earlier plan that was repaired: one that the user has rejected since.
-    if any(notice.text == text for notice in trace.recovered):
+    if has_notice(trace.recovered, text):
         return trace.recovered
     return (*trace.recovered, ev.Notice(at=event.at, text=text, recovered=True))
 

@@ -68,8 +68,11 @@ class WebRules:
 
 def _is_below(host: str, domains: Iterable[str]) -> bool:
     """Return whether a host is one of these domains, or below one."""
-    names = [domain.lower().strip(".") for domain in domains]
-    return any(host == name or host.endswith(f".{name}") for name in names)
+    for domain in domains:
+        name = domain.lower().strip(".")
+        if host == name or host.endswith(f".{name}"):
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapp
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar, get_args, runtime_checkable
 
-from conductor_cli.core.chat import Attachment, Chunk, Feature, Request
+from conductor_cli.core.chat import Attachment, Chunk, Feature, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.media import NAMES
 from conductor_cli.core.usage import Usage
@@ -45,6 +45,11 @@ def tables_in(value: object) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, Mapping)]
 
 
+def has_tool_calls(messages: Iterable[Message]) -> bool:
+    """Return whether messages hold a call of a tool, or its result."""
+    return any(message.tool_calls or message.role == "tool" for message in messages)
+
+
 def check_features(name: str, features: Collection[Feature], request: Request) -> None:
     """Refuse a request that needs what the model called `name` cannot be sent.
 
@@ -63,8 +68,7 @@ def check_features(name: str, features: Collection[Feature], request: Request) -
             kind = _WORDS[attachment.kind]
         problem = f"{name} cannot be sent {kind}: {attachment.name}"
         raise ModelError("refused", problem, hint=f"use a worker that takes {kind}")
-    calls = any(message.tool_calls or message.role == "tool" for message in request.messages)
-    if (request.tools or calls) and "tools" not in features:
+    if (request.tools or has_tool_calls(request.messages)) and "tools" not in features:
         raise ModelError(
             "refused", f"{name} cannot be sent tools", hint="use a worker that takes tools"
         )
