@@ -177,7 +177,7 @@ class Approver:
 
     def _print_question(self, text: str) -> None:
         screen = self._printer.screen
-        self._printer.print([((line, "question"),) for line in screen.wrap(text, screen.width)])
+        self._printer.print(screen.styled_rows(text, "question"))
 
     def _print_choices(self, choices: str) -> None:
         """Print what may be pressed; a line is broken only between two choices where it can be."""
@@ -373,8 +373,7 @@ class Approver:
         screen = self._printer.screen
         lines: list[Line] = []
         for text in texts:
-            wrapped = screen.wrap(text, screen.width - 2)
-            lines += [((f"  {line}", "plain"),) for line in wrapped]
+            lines += screen.styled_rows(text, "plain", indent="  ")
         self._printer.print(lines)
 
     def decide_plan(self, run: Run) -> Decision | None:

@@ -460,9 +460,8 @@ def join_words(words: Sequence[str]) -> str:
 
     Raises `UsageError`.
     """
-    return " ".join(
-        decode_argument(word, "the question") for word in words if word != STDIN
-    ).strip()
+    decoded = [decode_argument(word, "the question") for word in words if word != STDIN]
+    return " ".join(decoded).strip()
 
 
 def pasted_file(line: str) -> str | None:

@@ -413,9 +413,9 @@ async def _undo(chat: ChatSession, _: str) -> None:
 
 
 async def _help(*_: object) -> None:
-    rows = [
-        (f"/{command.name} {command.takes}".strip(), command.help) for command in COMMANDS.values()
-    ]
+    rows = []
+    for command in COMMANDS.values():
+        rows.append((f"/{command.name} {command.takes}".strip(), command.help))
     out.print_table(("COMMAND", ""), rows)
     out.print_line()
     out.print_table(("KEY", ""), KEYS)

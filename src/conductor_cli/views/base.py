@@ -176,9 +176,9 @@ def reflows(environ: Mapping[str, str]) -> bool:
 
     The oldest ones cut them off.
     """
-    return environ.get("TERM") != "linux" and not any(
-        environ.get(name) for name in ("XTERM_VERSION", "STY")
-    )
+    is_xterm = bool(environ.get("XTERM_VERSION"))
+    is_screen = bool(environ.get("STY"))
+    return environ.get("TERM") != "linux" and not is_xterm and not is_screen
 
 
 def _is_set(environ: Mapping[str, str], name: str) -> bool:

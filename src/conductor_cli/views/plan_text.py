@@ -48,7 +48,7 @@ def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
     count = format_count(len(estimates), "step")
     lines: list[Line] = [(("PLAN", "question"), (f"  {count}", "quiet"))]
     for remark in offer.remarks:
-        lines += _wrapped(remark, screen.width, "note", screen)
+        lines += screen.styled_rows(remark, "note")
     open_steps = ZERO
     uses_tools = False
     for number, (step, estimate) in enumerate(
@@ -60,17 +60,13 @@ def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
         lines += _step_lines(number, step, estimate, offer, screen)
     total = _describe_estimate(open_steps, _unmeasured_workers(offer), uses_tools=uses_tools)
     lines.append(BLANK)
-    lines += _wrapped(total, screen.width, "plain", screen)
+    lines += screen.styled_rows(total, "plain")
     alone = _describe_single_call(offer, open_steps)
     if alone and not offer.done:
-        lines += _wrapped(alone, screen.width, "plain", screen)
-        lines += _wrapped(_describe_gain(offer.gain), screen.width, "plain", screen)
-    lines += _wrapped(_describe_limits(offer.limits), screen.width, "plain", screen)
+        lines += screen.styled_rows(alone, "plain")
+        lines += screen.styled_rows(_describe_gain(offer.gain), "plain")
+    lines += screen.styled_rows(_describe_limits(offer.limits), "plain")
     return lines
-
-
-def _wrapped(text: str, width: int, style: str, screen: Screen, indent: str = "") -> list[Line]:
-    return [((indent + line, style),) for line in screen.wrap(text, width)]
 
 
 def _step_lines(
@@ -90,8 +86,8 @@ def _step_lines(
     name = screen.crop(short_name(step.worker), room)
     return [
         ((f"{number:>2}  ", "number"), (name, "worker")),
-        *_wrapped(", ".join(filter(None, facts)), room, "quiet", screen, INDENT),
-        *_wrapped(step.subtask, room, "plain", screen, INDENT),
+        *screen.styled_rows(", ".join(filter(None, facts)), "quiet", indent=INDENT),
+        *screen.styled_rows(step.subtask, "plain", indent=INDENT),
     ]
 
 
@@ -213,7 +209,7 @@ def flow_lines(sent: Sequence[Disclosure], screen: Screen) -> list[Line]:
             head = screen.crop(f"{call_name(call)}: {one_line(call.worker)}", screen.width - 2)
             lines.append((("  " + head, "plain"),))
             texts = ", ".join(map(one_line, call.texts)) or "only its subtask"
-            lines += [(("    " + line, "quiet"),) for line in screen.wrap(texts, screen.width - 4)]
+            lines += screen.styled_rows(texts, "quiet", indent="    ")
     return lines or [(("nothing was sent to anybody", "plain"),)]
 
 
@@ -237,7 +233,7 @@ def stand_in_lines(recipients: Iterable[str], screen: Screen) -> list[Line]:
         "If a worker fails, another worker that may see the same texts takes over. Possible "
         f"readers: {named}."
     )
-    return [((line, "quiet"),) for line in screen.wrap(text, screen.width)]
+    return screen.styled_rows(text, "quiet")
 
 
 def flow_json(sent: Sequence[Disclosure]) -> list[dict[str, Any]]:

@@ -166,7 +166,9 @@ def describe_access(access: tuple[int, ...]) -> str:
 
     Item 0 of a nested run is the given answer.
     """
-    names = ["the given answer" if item == GIVEN else str(item) for item in access]
+    names = list(map(str, access))
+    if GIVEN in access:
+        names[access.index(GIVEN)] = "the given answer"
     return f"reads {format_list(names) or 'question and files only'}"
 
 

@@ -625,7 +625,7 @@ def _branches(
 
     Of calls, the newest ones matter most.
     """
-    later_calls = len([child for child in branches if child.kind == "tool"])
+    later_calls = sum(child.kind == "tool" for child in branches)
     name_width = _name_width(branches, layout.screen)
     for index, child in enumerate(branches):
         weight = position.weight

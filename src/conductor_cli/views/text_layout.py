@@ -97,6 +97,11 @@ class Screen:
         dots = self.dots[: max(0, width)]
         return set_cell_size(text, max(0, width - len(dots))).rstrip() + dots
 
+    def styled_rows(self, text: str, style: str, indent: str = "") -> list[Line]:
+        """Return a text in the rows of the screen, each of one style and with an indent."""
+        rows = self.wrap(text, self.width - len(indent))
+        return [((indent + row, style),) for row in rows]
+
     def wrap(self, text: str, width: int) -> list[str]:
         """`text` as lines of at most `width` cells, broken between words if possible."""
         from rich.cells import chop_cells
@@ -195,7 +200,10 @@ def _has_marks(encoding: str) -> bool:
 
 def line_texts(lines: Iterable[Line]) -> list[str]:
     """Lines without their colours."""
-    return ["".join(text for text, _ in line).rstrip() for line in lines]
+    texts = []
+    for line in lines:
+        texts.append("".join(text for text, _ in line).rstrip())
+    return texts
 
 
 def text_cells(text: str) -> int:

@@ -138,7 +138,7 @@ class TreeProgress(RunView):
         if self._trace.run:
             lines += self._later_lines()
             totals = describe_totals(self._trace, stored=self._stored)
-            lines += [((line, "quiet"),) for line in screen.wrap(totals, screen.width)]
+            lines += screen.styled_rows(totals, "quiet")
         # These lines may be wider than the screen, because a command in them is there to be copied.
         style = "failed"
         indent = ""
