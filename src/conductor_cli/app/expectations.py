@@ -36,11 +36,11 @@ def read_usual_replies(settings: Settings) -> Mapping[str, int]:
         for row in open_state(settings.paths).read_spent(first_day):
             written[row.worker] = written.get(row.worker, 0) + row.usage.tokens_out
             calls[row.worker] = calls.get(row.worker, 0) + row.usage.calls - row.open
-    return {
-        worker: round(tokens / calls[worker])
-        for worker, tokens in written.items()
-        if calls[worker] >= MIN_USUAL_CALLS
-    }
+    usual = {}
+    for worker, tokens in written.items():
+        if calls[worker] >= MIN_USUAL_CALLS:
+            usual[worker] = round(tokens / calls[worker])
+    return usual
 
 
 def read_usual_steps(settings: Settings) -> int | None:

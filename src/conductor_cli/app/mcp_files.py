@@ -129,7 +129,8 @@ def _read_server(name: str, value: object, folder: Path) -> McpEntry:
     read = McpEntry(name=chosen)
     if chosen != name:
         read.remarks.append(f"the file calls it {one_line(name)!r:.60}")
-    address = next((str(entry[key]) for key in _URLS if key in entry), "")
+    addresses = [str(entry[key]) for key in _URLS if key in entry]
+    address = addresses[0] if addresses else ""
     if address:
         read.table["url"] = _filled(address, "its address", folder, read)
         _read_headers(entry.get("headers", {}), read)
@@ -206,9 +207,10 @@ def _read_headers(headers: Mapping[str, Any], read: McpEntry) -> None:
         return f"${variable}"
 
     if headers:
-        read.table["headers"] = {
-            str(name): _VARIABLE.sub(renamed, str(value)) for name, value in headers.items()
-        }
+        table = {}
+        for name, value in headers.items():
+            table[str(name)] = _VARIABLE.sub(renamed, str(value))
+        read.table["headers"] = table
 
 
 def _variable_of(match: re.Match[str]) -> str:

@@ -672,7 +672,8 @@ class _GuideSearch:
         components: list[str],
     ) -> dict[str, list[Any]]:
         """Return what the reflecting model is shown of some plans: GEPA calls it."""
-        return {name: [_describe(*pair) for pair in evaluated.trajectories] for name in components}
+        described = [_describe(case, outcome) for case, outcome in evaluated.trajectories]
+        return {name: list(described) for name in components}
 
     def propose_new_texts(
         self, candidate: dict[str, str], shown: Mapping[str, Any], components: list[str]

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from conductor_cli.config.files import AppPaths, Source, edit_settings_file, own_section
 from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.errors import ConfigError, UsageError, suggest
-from conductor_cli.core.mappings import by_name, names_of, without_none
+from conductor_cli.core.mappings import by_name, names_of, without_keys, without_none
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.redact import secrets_in
@@ -56,9 +56,10 @@ class Table:
 
     def _source_of(self, key: str) -> Source | None:
         """Return the last file that sets `key`, else the last one that has the table."""
-        having = [
-            source for source in self.sources if key in source.values[self.section][self.name]
-        ]
+        having = []
+        for source in self.sources:
+            if key in source.values[self.section][self.name]:
+                having.append(source)
         return (having or self.sources or (None,))[-1]
 
     def file_of(self, key: str) -> str:
@@ -272,7 +273,7 @@ def validate_worker(paths: AppPaths, name: str, changes: Mapping[str, Any]) -> W
 
 
 def _parse_worker(table: Table) -> ConfiguredWorker:
-    options = {key: value for key, value in table.values.items() if key not in WORKER_FIELDS}
+    options = without_keys(table.values, WORKER_FIELDS)
     values = table.read(WorkerTable, table.values)
     _check_values(table, values)
     parallel = values.parallel

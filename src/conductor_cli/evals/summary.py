@@ -643,7 +643,10 @@ def _best_of(singles: Sequence[str], right: Mapping[str, _ByCase], cases: Collec
     Ties go to the worker with the most right answers on all of the cases, then to the first.
     """
     # A case that failed for one of them would favour the others.
-    common = [case for case in cases if all(case in right[name] for name in singles)]
+    common = []
+    for case in cases:
+        if all(case in right[name] for name in singles):
+            common.append(case)
 
     def count_right(name: str) -> tuple[float, float]:
         answers = right[name]

@@ -286,8 +286,10 @@ def rejected_parameter(
             return name
     if "stream" in body and _STREAM_WORDS.search(reported.message):
         return "stream"
-    constraint = next((name for name in sent if name in CONSTRAINT_FIELDS), "")
-    return constraint if _CONSTRAINT_WORDS.search(reported.message) else ""
+    constraints = [name for name in sent if name in CONSTRAINT_FIELDS]
+    if constraints and _CONSTRAINT_WORDS.search(reported.message):
+        return constraints[0]
+    return ""
 
 
 def clean_excerpt(text: str | bytes, secrets: Secrets) -> str:

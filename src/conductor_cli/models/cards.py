@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from conductor_cli.core.mappings import only_keys
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models.addresses import is_own_address
 from conductor_cli.models.command.programs import PROGRAMS
@@ -57,7 +58,7 @@ def _fits_thinking(row: Mapping[str, Any], worker: Worker) -> bool:
             options[name] = worker.options[name]
     if not options and "default" in row:
         return True
-    return options == {name: row[name] for name in _THINKING_OPTIONS if name in row}
+    return options == only_keys(row, _THINKING_OPTIONS)
 
 
 @cache

@@ -173,7 +173,7 @@ class ChatApiModel:
         return structured_output.constraint_of(self._form, self._dropped, schemas=self._schemas)
 
     async def chosen_model(self) -> str:
-        """The model that is asked for: its own, else its server's first.
+        """Return the model that is asked for: its own, else its server's first.
 
         Empty if that is not known. Raises nothing.
         """

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from conductor_cli.core.chat import Attachment, Message, ReadAttachment, Request, Tool
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.mappings import only_keys
 from conductor_cli.core.serialization import encode_json
 from conductor_cli.models.base import lower_limit
 from conductor_cli.models.presets import ThinkingField
@@ -289,10 +290,15 @@ def _parts_of_result(message: Mapping[str, Any]) -> tuple[str, list[dict[str, An
     return "", content
 
 
+def system_texts(messages: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """Return the contents of the system messages of a body in OpenAI's form."""
+    return [message["content"] for message in messages if message["role"] == "system"]
+
+
 def _wanted_back(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a model's turn that its server sent and wants back in it."""
     extra = message.get(PROVIDER_DATA, {})
-    fields = {name: extra[name] for name in KEPT if name in extra}
+    fields = only_keys(extra, KEPT)
     if EXTRA in extra and "tool_calls" in message:
         fields["tool_calls"] = []
         for call in message["tool_calls"]:

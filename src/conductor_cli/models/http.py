@@ -607,10 +607,10 @@ def reason_of(error: BaseException) -> tuple[ModelErrorReason, str]:
 def _lacks_descriptors(error: Exception) -> bool:
     """Return whether a connection failed because this process has too many files open."""
     causes = (error, error.__cause__, error.__context__)
-    return any(
-        isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE)
-        for cause in causes
-    )
+    for cause in causes:
+        if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):
+            return True
+    return False
 
 
 def connection_errors() -> tuple[type[Exception], ...]:

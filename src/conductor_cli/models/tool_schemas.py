@@ -17,6 +17,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.mappings import without_keys
 from conductor_cli.models.base import table_of, tables_in
 
 _BRANCHES: Final = ("allOf", "anyOf", "oneOf")
@@ -121,7 +122,7 @@ def simple_schema(
 
 
 def _without(schema: Mapping[str, Any], *keywords: str) -> dict[str, Any]:
-    return {keyword: value for keyword, value in schema.items() if keyword not in keywords}
+    return without_keys(schema, keywords)
 
 
 def _only_type(schema: Mapping[str, Any]) -> dict[str, Any]:

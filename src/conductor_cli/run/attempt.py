@@ -46,7 +46,7 @@ from conductor_cli.core.reading import (
 )
 from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.tools import CallCollector
-from conductor_cli.core.trace import describe_failed_attempts
+from conductor_cli.core.trace import describe_failed_attempts, has_notice
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.base import Model
 from conductor_cli.run.state import NOT_CHECKED, RunState, with_fault
@@ -354,7 +354,7 @@ class Attempt:
         if is_short or is_context_known(self.worker):
             return
         text = assumed_context(self.worker, state.team.worker_profile)
-        if all(notice.text != text for notice in state.trace.notices):
+        if not has_notice(state.trace.notices, text):
             state.stream.notice(text, self._number)
 
     def _tell_missing(self, number: int) -> None:

@@ -28,6 +28,7 @@ from conductor_cli.core.prompts import (
 from conductor_cli.core.question import NESTED, Question, question_text
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import MAX_ABOUT
+from conductor_cli.core.trace import has_notice
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.base import Model
 from conductor_cli.run.attempt import read_chunks
@@ -267,8 +268,7 @@ class PlanStream:
         """
         # The planner may be asked twice; the user needs to hear only once that it reads less than
         # the question.
-        is_new = all(notice.text != self._notice for notice in self._state.trace.notices)
-        if self._notice and is_new:
+        if self._notice and not has_notice(self._state.trace.notices, self._notice):
             self._state.stream.notice(self._notice)
         self._notice = ""
         self._reported = chunk.usage or self._reported

@@ -21,7 +21,7 @@ from conductor_cli.core.errors import ConductorUnusable, Failure, PolicyError, U
 from conductor_cli.core.events import Mode
 from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.input_requests import InputReply
-from conductor_cli.core.plan import SELF, Decision, KeepAnswer, Plan, Step
+from conductor_cli.core.plan import SELF, Decision, KeepAnswer, Plan, Step, asks_self
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
@@ -71,9 +71,9 @@ def start_run(orchestra: Orchestra, spec: RunSpec) -> Run:
     if leaves_no_choice(spec, team.pool, team.mode, limits):
         spec = replace(spec, plan=_direct_plan(team.pool))
     check_run_limits(team, limits, orchestra.daily_spend, planned=spec.plan is None)
-    nests = spec.plan is not None and (
-        limits.recursion > 0 or any(step.worker == SELF for step in spec.plan.steps)
-    )
+    nests = False
+    if spec.plan is not None:
+        nests = limits.recursion > 0 or asks_self(spec.plan.steps)
     if nests and team.model is None:
         raise ConductorUnusable(
             "a review needs a planner", hint="choose one: conductor model use NAME"
@@ -571,7 +571,8 @@ class Run:
         refusal = self.team.worker_profile.refusal
         # A nested run reports it to the run around it.
         if answer is not None and refusal == answer.strip() != "" and not state.nesting.nested:
-            first = next(record for record in state.trace.steps if record.text.strip() == refusal)
+            refusing = [step for step in state.trace.steps if step.text.strip() == refusal]
+            first = refusing[0]
             message = (
                 f"no answer: {first.worker} cannot do step {first.number}, "
                 f"{first.step.subtask!r:.80}"

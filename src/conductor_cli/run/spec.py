@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Mode
-from conductor_cli.core.plan import MAX_STEPS, SELF, Plan, PlanRules
+from conductor_cli.core.plan import MAX_STEPS, Plan, PlanRules, asks_self
 from conductor_cli.core.plan_formats import PlanFormatContext
 from conductor_cli.core.policy import PoolPolicy, plan_rules
 from conductor_cli.core.pool import Limits, Pool
@@ -148,4 +148,4 @@ class RunSpec:
         if given is None or self.plan_only:
             return True
         is_reviewed = self.reviews and limits.recursion > 0
-        return is_reviewed or any(step.worker == SELF for step in given.steps)
+        return is_reviewed or asks_self(given.steps)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError, UsageError
-from conductor_cli.core.mappings import by_name
+from conductor_cli.core.mappings import by_name, without_keys
 from conductor_cli.core.serialization import dump, load
 from conductor_cli.system import disk
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
@@ -53,11 +53,11 @@ class ClientKey:
 
     def data(self) -> dict[str, Any]:
         """Return what may be shown."""
-        return {name: value for name, value in dump(self).items() if name != "hash"}
+        return without_keys(dump(self), ("hash",))
 
 
 def make_key(name: str) -> tuple[ClientKey, str]:
-    """A new key without limits, and its text."""
+    """Return a new key without limits, and its text."""
     # Tools that look for secrets in files know the beginning
     text = f"ck-{secrets.token_urlsafe(32)}"
     return ClientKey(
@@ -93,7 +93,7 @@ class ClientKeys:
         self._read: tuple[object, tuple[ClientKey, ...]] = None, ()
 
     def all(self) -> tuple[ClientKey, ...]:
-        """Every key, by name. Raises `ConfigError`."""
+        """Return every key, by name. Raises `ConfigError`."""
         try:
             stat = self.path.stat()
             state = stat.st_mtime_ns, stat.st_size, stat.st_ino

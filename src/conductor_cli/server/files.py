@@ -20,6 +20,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from conductor_cli.core.bounded_parsing import parse_whole_number
+from conductor_cli.core.mappings import without_keys
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.turns import FairPlaces
 from conductor_cli.server.api.body_models import refused
@@ -100,7 +101,7 @@ def _page_size(limit: str | None, *, default: int) -> int:
 
 def without_owner(record: Mapping[str, Any]) -> Record:
     """Return what a client is shown of a record."""
-    return {name: value for name, value in record.items() if name != "owner"}
+    return without_keys(record, ("owner",))
 
 
 Act = Callable[["Request"], Awaitable["dict[str, Any] | ASGIApp"]]

@@ -28,5 +28,5 @@ class ServerOptions:
     siblings: Siblings | None = None
 
     def settings(self) -> Settings:
-        """The settings as they are at the start. Raises `ConfigError`."""
+        """Return the settings as they are at the start. Raises `ConfigError`."""
         return replace(load_settings(os.environ, self.flags, self.config), rehearsal=self.rehearsal)

@@ -400,7 +400,7 @@ class KeyStore:
 
 
 def _read_list(path: Path) -> dict[str, KeyEntry]:
-    """Every stored key by its provider.
+    """Return every stored key by its provider.
 
     Raises `ConfigError` for a list that is damaged or that others can read.
     """

@@ -106,7 +106,7 @@ def _read_ratings(path: Path, version: tuple[int, int, int]) -> StoredRatings:
 
 
 def parse_rating(raw: bytes) -> Rating | None:
-    """The rating of a line, None where it is none.
+    """Return the rating of a line, None where it is none.
 
     It is read before the first question, so in a tenth of `load`'s time.
     """
@@ -238,7 +238,7 @@ class RequestClaims:
 
 
 def key_reused() -> UsageError:
-    """The error that a client sends another request with a key that it has used."""
+    """Return the error that a client sends another request with a key that it has used."""
     return UsageError(
         "this Idempotency-Key was used for another request",
         hint="use a new one for each request",

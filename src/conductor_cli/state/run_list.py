@@ -39,7 +39,7 @@ COLUMNS: Final = (
 
 
 def list_data(store: Traces, query: RunQuery, count: int) -> list[dict[str, Any]]:
-    """The newest matching runs as JSON objects, with the texts that contain a search term.
+    """Return the newest matching runs as JSON objects, with the texts that contain a search term.
 
     Raises `OSError`.
     """
@@ -53,7 +53,7 @@ def list_data(store: Traces, query: RunQuery, count: int) -> list[dict[str, Any]
 
 
 def list_text(store: Traces, query: RunQuery, count: int, width: int) -> tuple[list[str], str]:
-    """The newest matching runs as lines, and a remark about those that are not there.
+    """Return the newest matching runs as lines, and a remark about those that are not there.
 
     Raises `OSError`.
     """
@@ -71,7 +71,7 @@ def list_text(store: Traces, query: RunQuery, count: int, width: int) -> tuple[l
 def run_lines(
     runs: Sequence[StoredRun], width: int, now: datetime, terms: Sequence[str] = ()
 ) -> list[str]:
-    """A table; with `terms`, the matching texts under each row. `width` 0 means no limit."""
+    """Return a table; with `terms`, the matching texts under each row. `width` 0 means no limit."""
     head, rows, foot = render_rows(COLUMNS, [_cells(run, now) for run in runs], width)
     match_width = 2 * CONTEXT
     if width:
@@ -121,7 +121,7 @@ def _state_cell(run: StoredRun) -> str:
 def matching_texts(
     run: StoredRun, terms: Sequence[str], width: int = 2 * CONTEXT
 ) -> list[tuple[str, str]]:
-    """The texts of a run that contain a term.
+    """Return the texts of a run that contain a term.
 
     A name such as `answer 2`, and the part around the first match.
     """

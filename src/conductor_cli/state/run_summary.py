@@ -111,7 +111,7 @@ def _text_of_notice(notice: ev.Notice) -> str:
 
 
 def _all_steps(trace: Trace) -> Iterator[StepRecord]:
-    """The steps; those of a nested run follow the step that it is."""
+    """Yield the steps; those of a nested run follow the step that it is."""
     for record in trace.steps:
         yield record
         if record.nested is not None:

@@ -32,6 +32,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from conductor_cli.core.errors import ConfigError, LimitReached, describe_system_error
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Reservation
+from conductor_cli.core.mappings import without_keys
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.recipients import recipient_of
@@ -190,7 +191,7 @@ class SpentRow:
 
 
 def open_database(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection:
-    """The file, begun where it is not there. Raises `OSError` and `sqlite3.Error`.
+    """Return the file, begun where it is not there. Raises `OSError` and `sqlite3.Error`.
 
     Without `checkpoints`, somebody has to call `checkpoint` now and then.
     """
@@ -274,7 +275,7 @@ def _check_version(database: sqlite3.Connection) -> None:
 
 
 def _old_books(directory: Path) -> list[Path]:
-    """The files of the first versions, with a line for each call of a day."""
+    """Return the files of the first versions, with a line for each call of a day."""
     return sorted(directory.glob("????-??-??.jsonl"))
 
 
@@ -343,9 +344,9 @@ def checkpoint(directory: Path) -> None:
 
 
 def _absent(database: sqlite3.Connection) -> Mapping[str, tuple[str, str]]:
-    """The columns that the table lacks."""
+    """Return the columns that the table lacks."""
     there = {row[1] for row in database.execute("PRAGMA table_info(calls)")}
-    return {name: column for name, column in _ADDED.items() if name not in there}
+    return without_keys(_ADDED, there)
 
 
 def read_spent(
@@ -409,7 +410,7 @@ def _reading(directory: Path) -> Iterator[sqlite3.Connection | None]:
 
 
 def _sum_calls(database: sqlite3.Connection, first: date, group: str) -> list[tuple[Any, ...]]:
-    """The rows of `spent_row` from day `first` on, by one of `GROUPS`."""
+    """Return the rows of `spent_row` from day `first` on, by one of `GROUPS`."""
     defaults = [f", {default} AS {name}" for name, (_, default) in _absent(database).items()]
     return database.execute(
         # constants
@@ -430,7 +431,7 @@ def exact_dollars(nano: int | None) -> Decimal | None:
 
 
 def spent_row(row: tuple[Any, ...]) -> SpentRow:
-    """The row of a query by `GROUPS`. Its day is text."""
+    """Return the row of a query by `GROUPS`. Its day is text."""
     (
         day,
         provider,
@@ -489,7 +490,7 @@ def reserved_row(worker: Worker, room: Reservation) -> tuple[str, str, str, int 
 
 
 def local_now() -> datetime:
-    """The time by the local calendar."""
+    """Return the time by the local calendar."""
     return datetime.now().astimezone()
 
 

@@ -96,7 +96,7 @@ class Conditions:
 
 
 def stored_run_data(row: StoredRun, location: str) -> dict[str, Any]:
-    """The run as a JSON object. Unknown values are null; money is text."""
+    """Return the run as a JSON object. Unknown values are null; money is text."""
     return {
         "run": row.run,
         "time": row.time,

@@ -242,7 +242,7 @@ def repair_trace(path: Path, check: TraceCheck) -> Path | None:
 
 
 def _repaired_records(path: Path, faults: Sequence[TraceFault]) -> list[bytes]:
-    """The records that are kept, without hashes, and a notice wherever there were others."""
+    """Return the records that are kept, without hashes, and a notice wherever there were others."""
     left_out = {fault.line for fault in faults if fault.fault in _NOT_KEPT}
     missing = {fault.line for fault in faults if fault.fault == "missing"}
     records = list[bytes]()
@@ -277,7 +277,7 @@ def _repaired_records(path: Path, faults: Sequence[TraceFault]) -> list[bytes]:
 
 
 def _notice(before: Sequence[bytes], gap: Sequence[str]) -> bytes:
-    """A notice at the time of the event before it."""
+    """Return a notice at the time of the event before it."""
     at = 0.0
     if before:
         at = LineReader(strict=False).read_line(before[-1].decode("utf-8", "replace"))[-1].at

@@ -236,7 +236,7 @@ def raw_lines(file: BinaryIO) -> Iterator[RawLine]:
 
 
 def read_events(path: Path, *, pieces: bool = True) -> Iterator[ev.Event]:
-    """The events of a trace file, up to its last complete line.
+    """Yield the events of a trace file, up to its last complete line.
 
     A notice takes the place of lines that are damaged.
 
@@ -251,7 +251,7 @@ def read_events(path: Path, *, pieces: bool = True) -> Iterator[ev.Event]:
 
 
 def events_in(file: BinaryIO, name: str, *, pieces: bool = True) -> Iterator[ev.Event]:
-    """The same for a file that is open. `name` is for messages.
+    """Yield the same for a file that is open. `name` is for messages.
 
     Raises `UsageError` and `OSError`.
     """
@@ -306,7 +306,7 @@ def _describe_damage(first: int, last: int, problem: str) -> str:
 
 
 def parse_line(line: RawLine, reader: LineReader) -> tuple[list[ev.Event], str]:
-    """The events of a line, and what is wrong with it; empty where nothing is."""
+    """Return the events of a line, and what is wrong with it; empty where nothing is."""
     if line.problem:
         return [], line.problem
     content = line.data.strip(b"\0")
@@ -330,7 +330,7 @@ def parse_line(line: RawLine, reader: LineReader) -> tuple[list[ev.Event], str]:
 
 
 def _read_first(name: str, line: RawLine, reader: LineReader) -> tuple[list[ev.Event], str]:
-    """The same for the first line.
+    """Return the same for the first line.
 
     Raises `UsageError` where that is not the start of a run of this version.
     """
@@ -395,7 +395,7 @@ class TraceFollower:
         return self._version() != self._read_version
 
     def _version(self) -> tuple[int, ...]:
-        """What changes whenever the file does."""
+        """Return what changes whenever the file does."""
         status = self._path.stat()
         return status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -408,7 +408,7 @@ class TraceFollower:
 
 
 def unreadable(path: Path | str, error: OSError) -> UsageError:
-    """The error for a file or directory that the system does not let us read."""
+    """Return the error for a file or directory that the system does not let us read."""
     return UsageError(
         f"{path} cannot be read: {error.strerror}", hint="conductor doctor shows where traces are"
     )

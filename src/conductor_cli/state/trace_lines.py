@@ -75,7 +75,7 @@ def add_hash(line: bytes, before: bytes) -> tuple[bytes, bytes]:
 
 
 def read_hash(line: bytes) -> HashedLine | None:
-    """The line without its hash; None where it has none at its end."""
+    """Return the line without its hash; None where it has none at its end."""
     match = _END.search(line, max(0, len(line) - _HASH_BYTES))
     if match is None:
         return None
@@ -83,7 +83,7 @@ def read_hash(line: bytes) -> HashedLine | None:
 
 
 def split_records(line: bytes) -> list[bytes]:
-    """The records of a line: several where line breaks between them were lost."""
+    """Return the records of a line: several where line breaks between them were lost."""
     return _BETWEEN.split(line)
 
 
@@ -224,7 +224,7 @@ class LineReader:
             self._texts = None
 
     def _upgraded(self, record: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
-        """The record of one event in the present format, with its texts."""
+        """Return the record of one event in the present format, with its texts."""
         upgraded: Any = record
         if self.format in OLD_FORMATS:
             upgraded = upgrade_event(record)
@@ -233,7 +233,7 @@ class LineReader:
         return upgraded
 
     def _read_pieces(self, record: Mapping[str, Any]) -> list[ev.Event]:
-        """The pieces of a line."""
+        """Return the pieces of a line."""
         streams = record.get("streams")
         pieces = record.get(PIECES)
         if not isinstance(streams, list) or not isinstance(pieces, list):

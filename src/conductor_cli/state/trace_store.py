@@ -63,7 +63,7 @@ class TraceStore(Traces):
         return self._newest_first([name for name in names if name >= since])[:count]
 
     def _names(self) -> list[str]:
-        """The names of all traces. Raises `UsageError`."""
+        """Return the names of all traces. Raises `UsageError`."""
         try:
             with os.scandir(self.directory) as entries:
                 return [entry.name for entry in entries if entry.name.endswith(SUFFIX)]
@@ -73,7 +73,7 @@ class TraceStore(Traces):
             raise unreadable(self.directory, error) from None
 
     def _newest_first(self, names: Sequence[str]) -> list[str]:
-        """The runs of traces of these names, sorted."""
+        """Return the runs of traces of these names, sorted."""
         files = []
         for name in names:
             written = 0  # of one that has just vanished, and of a broken link

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConductorError, ConfigError
 from conductor_cli.core.formatting import format_duration, format_money
+from conductor_cli.core.mappings import only_keys
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.terminal_text import short_line
 from conductor_cli.models.llama.lora import convert_adapter
@@ -495,7 +496,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         line = {
             "step": step,
             **job.take_metrics(),
-            **{name: logs[name] for name in STORED if name in logs},
+            **only_keys(logs, STORED),
         }
         # Then there is a checkpoint, too
         is_due = step % job.validate_every == 0 or step >= job.curriculum.steps

@@ -87,9 +87,10 @@ def says_something(trace: Trace) -> bool:
         return True
     if trace.state != "finished":
         return False
-    return all(
-        record.state != "failed" and record.worker == record.step.worker for record in trace.steps
-    )
+    for record in trace.steps:
+        if record.state == "failed" or record.worker != record.step.worker:
+            return False
+    return True
 
 
 def count_unused_steps(trace: Trace) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.mappings import without_none
+from conductor_cli.core.mappings import only_keys, without_none
 from conductor_cli.core.usage import token_count
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis.base import (
@@ -26,7 +26,13 @@ from conductor_cli.models.chat_apis.base import (
     check_size,
     file_of,
 )
-from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA, STOP_SEQUENCE, arguments_object
+from conductor_cli.models.chat_body import (
+    IS_ERROR,
+    PROVIDER_DATA,
+    STOP_SEQUENCE,
+    arguments_object,
+    system_texts,
+)
 
 KEPT_BLOCKS: Final = "anthropic_blocks"
 """The key of `provider_data` with the blocks of a reply, in order. A block of a tool call says only
@@ -276,8 +282,8 @@ class AnthropicMessages(ChatApi):
         """Temperature, `top_p`, `top_k` and a thinking budget have the same names in both APIs."""
         check_size(body["messages"], "Anthropic's API", _MAX_BYTES)
         same = ("model", "stream", "temperature", "top_p", "top_k", "thinking")
-        sent = {name: body[name] for name in same if name in body}
-        system = [message["content"] for message in body["messages"] if message["role"] == "system"]
+        sent = only_keys(body, same)
+        system = system_texts(body["messages"])
         if system:
             sent["system"] = "\n\n".join(system)
         sent["messages"] = _turns(body["messages"])
@@ -345,7 +351,7 @@ def _content(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
 
 
 def _calling_turn(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A turn that has tool calls, as the API sent it if it did.
+    """Yield a turn that has tool calls, as the API sent it if it did.
 
     Its signed thinking must come back in its place.
     """

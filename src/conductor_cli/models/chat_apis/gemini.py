@@ -14,11 +14,11 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from conductor_cli.core.errors import ModelError, ModelErrorReason
-from conductor_cli.core.mappings import without_none
+from conductor_cli.core.mappings import without_keys, without_none
 from conductor_cli.core.usage import token_count
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis.base import ChatApi, Frame, Translate, check_size, file_of
-from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA, arguments_object
+from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA, arguments_object, system_texts
 from conductor_cli.models.end_words import meaning_of
 from conductor_cli.models.stream_decoder import usage_of
 from conductor_cli.models.tool_schemas import simple_schema
@@ -122,7 +122,7 @@ class GeminiApi(ChatApi):
         check_size(messages, NAME, _MAX_BYTES)
         is_older = OLDER.search(str(body["model"])) is not None
         sent: dict[str, Any] = {"contents": _contents(messages, is_older=is_older)}
-        system = [message["content"] for message in messages if message["role"] == "system"]
+        system = system_texts(messages)
         if system:
             sent["systemInstruction"] = {"parts": [{"text": text} for text in system]}
         if "tools" in body:
@@ -147,7 +147,7 @@ def declaration(function: Mapping[str, Any], schema_field: str) -> dict[str, Any
     """
     parameters = function["parameters"]
     simple = simple_schema(parameters, _KEYWORDS, tool=function["name"], api=NAME)
-    about = {name: value for name, value in function.items() if name != "parameters"}
+    about = without_keys(function, ("parameters",))
     return about | ({schema_field: simple} if parameters["properties"] else {})
 
 

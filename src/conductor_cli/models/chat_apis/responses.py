@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any, Final
 
+from conductor_cli.core.mappings import only_keys
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis.base import ChatApi, Frame, Translate
-from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA
+from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA, system_texts
 
 ITEMS: Final = "response_items"  # the key of a turn's items in `provider_data`
 _KEPT: Final = ("reasoning", "message", "function_call")  # the types of items that are sent back
@@ -54,8 +55,8 @@ class OpenAIResponses(ChatApi):
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         same = ("model", "stream", "temperature", "top_p", "parallel_tool_calls", "include")
-        sent: dict[str, Any] = {name: body[name] for name in same if name in body}
-        system = [message["content"] for message in body["messages"] if message["role"] == "system"]
+        sent: dict[str, Any] = only_keys(body, same)
+        system = system_texts(body["messages"])
         if system:
             sent["instructions"] = "\n\n".join(system)
         sent["input"] = []

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.mappings import only_keys
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.command.programs import PROGRAMS, ProgramState
 from conductor_cli.programs.network_environment import network_environment
@@ -53,7 +54,7 @@ def environment_of(environ: Mapping[str, str], names: Iterable[str]) -> dict[str
     as they are set.
     """
     wanted = (*USUAL_VARIABLES, *names)
-    variables = {name: environ[name] for name in wanted if name in environ}
+    variables = only_keys(environ, wanted)
     return {**network_environment(environ), **variables}
 
 

@@ -78,7 +78,7 @@ _KEY: Final = re.compile(r"(?:^|_)(?:KEY|TOKEN)$")
 
 
 def command_of(worker: Worker) -> tuple[str, ...]:
-    """The words of a worker's program, `{model}` filled in and `{prompt}` not yet.
+    """Return the words of a worker's program, `{model}` filled in and `{prompt}` not yet.
 
     Empty if it names no program.
     """

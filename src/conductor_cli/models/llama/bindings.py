@@ -50,7 +50,7 @@ _LOG: Final = _Log()
 
 
 def load_bindings() -> Any:  # noqa: ANN401 - a module of C functions
-    """The module `llama_cpp`, imported and silenced at the first call.
+    """Return the module `llama_cpp`, imported and silenced at the first call.
 
     Raises `ModelError` if it cannot be used.
     """

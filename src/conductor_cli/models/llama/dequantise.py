@@ -56,7 +56,7 @@ OUTER_MODULES: Final = ("model.embed_tokens", "model.norm", "lm_head")
 
 
 def check_convertible(path: Path) -> Header:
-    """The header of a GGUF model that can be dequantised.
+    """Return the header of a GGUF model that can be dequantised.
 
     Raises `ModelError` of kind `file` with the reason.
     """
@@ -103,7 +103,7 @@ def dequantise(path: Path, out: Path) -> None:
 
 
 def model_config(path: Path, header: Header) -> dict[str, Any]:
-    """The configuration of the model as transformers reads it.
+    """Return the configuration of the model as transformers reads it.
 
     Raises `ModelError` of kind `file`.
     """
@@ -151,7 +151,7 @@ def model_config(path: Path, header: Header) -> dict[str, Any]:
 
 
 def _transformers_names(header: Header) -> dict[str, str]:
-    """The name in transformers of each tensor that a model of this architecture may have."""
+    """Return the name in transformers of each tensor that a model of this architecture may have."""
     mapping = get_tensor_name_map(ARCHITECTURES[header.architecture], header.layers)
     modules = list(OUTER_MODULES)
     for number in range(header.layers):
@@ -168,7 +168,7 @@ def _transformers_names(header: Header) -> dict[str, str]:
 
 
 def _arrays(path: Path, header: Header) -> Iterator[tuple[str, Any]]:
-    """Every tensor by its name in the file, as numbers in the order of transformers."""
+    """Yield every tensor by its name in the file, as numbers in the order of transformers."""
     for part in part_files(path):
         for tensor in GGUFReader(part).tensors:
             array = dequantize(tensor.data, tensor.tensor_type)

@@ -525,7 +525,7 @@ def read_model_info(path: Path) -> ModelInfo:
 
 
 def part_names(name: str) -> list[str]:
-    """The names of all parts of the model that a file with this name belongs to.
+    """Return the names of all parts of the model that a file with this name belongs to.
 
     The name alone for a whole one.
     """

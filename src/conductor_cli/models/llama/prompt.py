@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 from conductor_cli.core.chat import OPEN, Message, Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.terminal_text import short_line
+from conductor_cli.models.base import has_tool_calls
 from conductor_cli.models.chat_body import INVALID, arguments_object
 from conductor_cli.models.llama.tool_calls import form_of
 from conductor_cli.models.tool_schemas import api_name, object_schema
@@ -206,8 +207,7 @@ def _forms(template: ChatTemplate, messages: Sequence[Message]) -> Iterator[_For
     """Yield the forms in which a template may take messages, the usual one first."""
     yield from _forms_of_content(template, messages)
     folded = _fold_turns(messages)
-    has_calls = any(message.tool_calls or message.role == "tool" for message in messages)
-    if not has_calls and folded != list(messages):
+    if not has_tool_calls(messages) and folded != list(messages):
         yield from _forms_of_content(template, folded)
 
 

@@ -81,7 +81,7 @@ def repo_folder(repo: str) -> Path:
 
 
 def cached_path(repo: str, revision: str, file: str) -> Path | None:
-    """A file of the commit that the revision was last known to be at, if the cache has it.
+    """Return a file of the commit that the revision was last known to be at, if the cache has it.
 
     The hub is not asked.
     """

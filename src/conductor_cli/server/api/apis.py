@@ -60,7 +60,7 @@ def _size_of_schema(schema: Any) -> int:  # noqa: ANN401 - any JSON value
 
 
 def count_input_tokens(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to `POST /v1/responses/input_tokens`. Raises `RequestError`."""
+    """Return the answer to `POST /v1/responses/input_tokens`. Raises `RequestError`."""
     if body.get("previous_response_id"):
         message = "is not counted: send the conversation itself as input"
         raise refused("previous_response_id", message, "unsupported_parameter")

@@ -149,12 +149,12 @@ def describe_fault(
 
 
 def refused(param: str, message: str, code: str = "invalid_value") -> RequestError:
-    """The error for a field that cannot be served. `message` goes on after its name."""
+    """Return the error for a field that cannot be served. `message` goes on after its name."""
     return RequestError(400, code, f"{param} {message}", param=param)
 
 
 def quoted(value: str) -> str:
-    """The beginning of a client's own word, fit for an error message."""
+    """Return the beginning of a client's own word, fit for an error message."""
     return f"'{one_line(value[:200])[:60]}'"
 
 
@@ -254,7 +254,7 @@ StopTexts = Annotated[
 
 
 def kind_of_tool(type_name: str) -> str:
-    """The kind of a tool that is no function, without its version.
+    """Return the kind of a tool that is no function, without its version.
 
     `web_search` for `web_search_20250305`.
     """
@@ -332,12 +332,12 @@ def _is_strict(tool: Mapping[str, Any]) -> bool:
 
 
 def unique_texts(texts: Iterable[str] | None) -> tuple[str, ...]:
-    """The texts that are not empty, each once."""
+    """Return the texts that are not empty, each once."""
     return tuple(dict.fromkeys(filter(None, texts or ())))
 
 
 def as_parts(content: object) -> object:
-    """A content as a list: a text is one part of it."""
+    """Return a content as a list: a text is one part of it."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return content
@@ -392,7 +392,7 @@ class AnswerFormat(Body):
 
 
 def with_system_text(texts: Iterable[str], talk: Iterable[Message]) -> tuple[Message, ...]:
-    """A conversation after all system texts, which become one message."""
+    """Return a conversation after all system texts, which become one message."""
     system = "\n\n".join(filter(None, texts))
     if not system:
         return tuple(talk)
@@ -478,7 +478,7 @@ def read_document(data: bytes) -> Upload:
 
 
 def bytes_of_url(url: str) -> bytes:
-    """The bytes of a data URL (RFC 2397) in base64: links are not fetched."""
+    """Return the bytes of a data URL (RFC 2397) in base64: links are not fetched."""
     head = _DATA_URL.match(url)
     if head is None:
         is_link = url[:8].lower().startswith(("http:", "https:"))
@@ -490,7 +490,7 @@ def bytes_of_url(url: str) -> bytes:
 
 
 def bytes_of_base64(text: str) -> bytes:
-    """The bytes of a base64 text, which may be broken into lines."""
+    """Return the bytes of a base64 text, which may be broken into lines."""
     try:
         data = base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
@@ -527,7 +527,7 @@ class AttachmentCollector:
         self._known: dict[str, Attachment] = {}
 
     def keep(self, upload: Upload, name: str | None = None) -> str | Attachment:
-        """An attachment; for a file of text, the quoted text."""
+        """Return an attachment; for a file of text, the quoted text."""
         name = one_line(name or "")
         if upload.text is not None:
             return fence("file", upload.text, name=name or "file")

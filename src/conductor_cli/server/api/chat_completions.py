@@ -253,7 +253,7 @@ class ChatCompletionsApi:
 def _read_messages(
     entries: Sequence[_ChatMessage], files: AttachmentCollector
 ) -> tuple[Message, ...]:
-    """The conversation. The system texts before it become one message, the first.
+    """Return the conversation. The system texts before it become one message, the first.
 
     Raises `RequestError`.
     """

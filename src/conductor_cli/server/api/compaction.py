@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from conductor_cli.core.mappings import without_keys
 from conductor_cli.server.api.encoding import conductor_object, responses_usage
 from conductor_cli.server.api.request import ClientRequest, ServedAnswer
 from conductor_cli.server.api.responses import ResponsesApi, ResponsesEncoder, write_compaction
@@ -48,7 +49,7 @@ class CompactionApi(ResponsesApi):
     encoder = CompactionEncoder
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
-        asked = {name: value for name, value in body.items() if name not in _UNSERVED}
+        asked = without_keys(body, _UNSERVED)
         asking = {"type": "message", "role": "user", "content": _INSTRUCTION}
         asked["input"] = [*_items(body.get("input")), asking]
         request = super().parse(asked)
@@ -57,7 +58,7 @@ class CompactionApi(ResponsesApi):
 
 
 def _items(conversation: object) -> Sequence[object]:
-    """The items of an input, which may be one text, or left out."""
+    """Return the items of an input, which may be one text, or left out."""
     if conversation is None:
         return ()
     if isinstance(conversation, str):

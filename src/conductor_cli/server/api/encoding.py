@@ -22,7 +22,7 @@ from conductor_cli.server.api.request import ServedAnswer, ServedUsage
 
 
 def chat_usage(usage: ServedUsage) -> dict[str, Any]:
-    """The `usage` of Chat Completions."""
+    """Return the `usage` of Chat Completions."""
     return {
         "prompt_tokens": usage.answer.tokens_in,
         "completion_tokens": usage.answer.tokens_out,
@@ -114,17 +114,17 @@ DONE: Final = b"data: [DONE]\n\n"  # What ends a stream of Chat Completions
 
 
 def json_bytes(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
-    """A JSON value in one line."""
+    """Return a JSON value in one line."""
     return _ENCODE(value).encode()
 
 
 def data_event(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
-    """A JSON value as an event without a name."""
+    """Return a JSON value as an event without a name."""
     return b"data: %b\n\n" % json_bytes(value)
 
 
 # Any JSON value
 def named_event(name: str, value: Any, identity: str = "") -> bytes:  # noqa: ANN401
-    """A JSON value as an event of this name, and with this id if it is not empty."""
+    """Return a JSON value as an event of this name, and with this id if it is not empty."""
     line = f"id: {identity}\n" if identity else ""
     return b"%bevent: %b\ndata: %b\n\n" % (line.encode(), name.encode(), json_bytes(value))

@@ -96,7 +96,7 @@ _STATUS: Final[dict[FailureKind, tuple[int, str]]] = {
 def request_error(
     failure: Failure, run: str = "", attempts: Sequence[Failure] = ()
 ) -> RequestError:
-    """The error for a failure of the run `run`, or of what comes before one.
+    """Return the error for a failure of the run `run`, or of what comes before one.
 
     `attempts` are the failed calls of its workers.
     """

@@ -184,7 +184,7 @@ class MessagesEncoder:
         return _block("start", self._index, content_block={"type": kind, **empty})
 
     def _piece(self, kind: Literal["thinking", "text"], text: str) -> bytes:
-        """A piece of a block of this kind, which is begun where no such block is open."""
+        """Return a piece of a block of this kind, which is begun where no such block is open."""
         opened = b""
         if self._open != kind:
             opened = self._stop() + self._start(kind)
@@ -226,14 +226,14 @@ def _stop_reason(answer: ServedAnswer) -> str:
 
 
 def _stop_sequence(answer: ServedAnswer) -> str | None:
-    """The stop text that ended the answer; None where none did, or nobody said so."""
+    """Return the stop text that ended the answer; None where none did, or nobody said so."""
     if answer.tool_calls or answer.finish != "stop":
         return None
     return answer.stop_sequence or None
 
 
 def _input(call: ToolCall) -> dict[str, Any]:
-    """The arguments as the object that this API demands.
+    """Return the arguments as the object that this API demands.
 
     Others are shown to the client, which refuses them.
     """
@@ -509,7 +509,7 @@ class MessagesApi:
         )
 
     def count_tokens(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to `count_tokens`. Raises `RequestError`."""
+        """Return the answer to `count_tokens`. Raises `RequestError`."""
         return {"input_tokens": estimate_length(self.parse(body))}
 
 
@@ -551,7 +551,7 @@ def _refuse_thread(thread: object) -> None:
 
 
 def _read_turns(parsed: MessagesBody, files: AttachmentCollector) -> tuple[Message, ...]:
-    """The system text, if there is any, then the turns. Raises `RequestError`."""
+    """Return the system text, if there is any, then the turns. Raises `RequestError`."""
     system = list[str]()
     talk = list[Message]()
     if parsed.system is not None:

@@ -145,7 +145,7 @@ class _ToolEntry(_FunctionSpec):
 
 
 def name_in(namespace: str | None, name: str) -> str:
-    """The name under which a worker knows a tool of a namespace, as Codex joins them.
+    """Return the name under which a worker knows a tool of a namespace, as Codex joins them.
 
     `mcp__git__log`.
     """
@@ -176,7 +176,7 @@ class ToolChoiceField(Body):
     allowed_tools: _Allowed | None = None
 
     def named(self, where: str, tools: Mapping[str, Tool]) -> Tool:
-        """The function that this names.
+        """Return the function that this names.
 
         Raises `RequestError` where the request has none of this name.
         """

@@ -105,7 +105,7 @@ class RequestError(Exception):
         return self.retry_after is None and (self.status < 500 or self.code.startswith("limit"))
 
     def alone(self) -> RequestError:
-        """The same without where it arose.
+        """Return the same without where it arose.
 
         That holds all that was worked on there, such as a body of 40 MB.
         """

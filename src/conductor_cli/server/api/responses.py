@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from conductor_cli.core.chat import Message, ToolCall
+from conductor_cli.core.mappings import without_keys
 from conductor_cli.core.question import fence
 from conductor_cli.server.api.body_models import (
     MISSING,
@@ -284,7 +285,7 @@ class ResponsesEncoder:
         )
 
     def whole(self, answer: ServedAnswer) -> dict[str, Any]:
-        """The same as a stream would have had."""
+        """Return the same as a stream would have had."""
         self.reasoning(answer.reasoning)
         self.text(answer.text)
         for call in answer.tool_calls:
@@ -293,7 +294,7 @@ class ResponsesEncoder:
         return self._ended(answer)
 
     def whole_failed(self, error: RequestError) -> dict[str, Any]:
-        """A response that failed, which has a place for its error, and the envelope too."""
+        """Return a response that failed, which has a place for its error, and the envelope too."""
         return self.response("failed") | error_body(error)
 
     # The items
@@ -347,7 +348,7 @@ class ResponsesEncoder:
         }
 
     def response(self, status: str, output: Sequence[Item] = ()) -> dict[str, Any]:
-        """A response with its output, if it has any (yet)."""
+        """Return a response with its output, if it has any (yet)."""
         request = self._request
         return {
             "id": f"{RESPONSE}{self.run}",
@@ -658,15 +659,15 @@ def _echo_of(parsed: ResponsesBody, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _echo_of_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    told = {name: value for name, value in tool.items() if name not in _SECRET_FIELDS}
+    echo = without_keys(tool, _SECRET_FIELDS)
     if tool.get("type") == "function":
         defaults = {"description": None, "parameters": None, "strict": None}
-        told = defaults | told
-    return told
+        echo = defaults | echo
+    return echo
 
 
 def _read_items(parsed: ResponsesBody, files: AttachmentCollector) -> tuple[Message, ...]:
-    """The conversation. The system texts before it become one message, the first.
+    """Return the conversation. The system texts before it become one message, the first.
 
     Raises `RequestError`.
     """

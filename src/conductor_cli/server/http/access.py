@@ -287,7 +287,7 @@ class Access:
         return self._locked
 
     def _find_client_key(self, scope: Scope, headers: Mapping[str, str]) -> ClientKey | None:
-        """The key of a request; None where it needs none. Raises `RequestError`."""
+        """Return the key of a request; None where it needs none. Raises `RequestError`."""
         if not self._needs_key():
             return None
         try:
@@ -333,7 +333,7 @@ class _Exchange:
         self.refused: RequestError | None = None
 
     async def receive(self) -> Message:
-        """The next piece of the body.
+        """Return the next piece of the body.
 
         To the application, a body that is refused looks like a client that left.
         """
@@ -555,7 +555,7 @@ def _content_length(headers: Mapping[str, str]) -> int:
 
 
 def _sent_keys(headers: Mapping[str, str]) -> list[str]:
-    """The keys that a client sent, in the forms of OpenAI and of Anthropic.
+    """Return the keys that a client sent, in the forms of OpenAI and of Anthropic.
 
     Clients that know both headers send a provider's key in one of them, so either may be ours.
     """

@@ -55,7 +55,7 @@ async def read_body(http: Request, work: Callable[[Mapping[str, Any]], T]) -> T:
 
 
 def read_json_body(content: bytes | bytearray) -> Mapping[str, Any]:
-    """The JSON object of a body. Raises `RequestError`.
+    """Return the JSON object of a body. Raises `RequestError`.
 
     The parser reads bytes, up to 200 levels deep. What is no text (half of a surrogate pair) is
     replaced, because nothing could be stored or sent on. That is looked for only where the parser

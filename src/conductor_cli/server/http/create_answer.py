@@ -126,7 +126,7 @@ class CreateAnswer:
         return RunAnswer(self.registry, served, api, request, self.path)
 
     async def _run_for(self, received: _Received) -> ServedRun:
-        """The run of the same request, here or in another server; else a new one."""
+        """Return the run of the same request, here or in another server; else a new one."""
         request = received.request
         headers = received.headers
         # A request in the background has no reader who could have lost its run.

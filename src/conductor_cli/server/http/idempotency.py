@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from conductor_cli.core.mappings import without_keys
 from conductor_cli.core.serialization import encode_json
 from conductor_cli.server.api.messages import BILLING
 
@@ -47,7 +48,7 @@ def idempotency_key(
 
     It does not matter whether they are streamed.
     """
-    compared = {name: value for name, value in body.items() if name not in _IGNORED_FIELDS}
+    compared = without_keys(body, _IGNORED_FIELDS)
     if "system" in compared:
         compared["system"] = _without_billing(compared["system"])
     sender = [client, session_of(headers), headers.get(KEY_HEADER, "")]
@@ -64,7 +65,7 @@ def _without_billing(system: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def _shortened(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """A JSON value with the hash of each long text in its place.
+    """Return a JSON value with the hash of each long text in its place.
 
     To write one of megabytes stops all other threads.
     """
@@ -94,7 +95,7 @@ def is_retry(headers: Mapping[str, str]) -> bool:
 
 
 def session_of(headers: Mapping[str, str]) -> str:
-    """The conversation that a request belongs to, as its client names it.
+    """Return the conversation that a request belongs to, as its client names it.
 
     Empty where it does not.
     """

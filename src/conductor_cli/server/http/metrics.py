@@ -100,7 +100,7 @@ class Metrics:
             self._cost.inc(float(ended.usage.total.cost or 0))
 
     def render(self, running: int) -> tuple[bytes, str]:
-        """All counters as text, and its type."""
+        """Return all counters as text, and its type."""
         self._running.set(running)
         if self._has_siblings:
             self._share_circuits()

@@ -153,7 +153,7 @@ T = TypeVar("T")
 
 
 def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) -> Data:
-    """A run as the page draws it, at a time in seconds by its own clock.
+    """Return a run as the page draws it, at a time in seconds by its own clock.
 
     Without a time it is that of the newest event.
 
@@ -278,7 +278,7 @@ def _label(text: str) -> str:
 
 
 def node_data(node: Node) -> Data:
-    """A node of the tree with everything below it. Its texts are safe to show, and short."""
+    """Return a node of the tree with everything below it. Its texts are safe to show, and short."""
     is_growing = node.state in {"planning", "running", "answering", "retrying"}
     text = node.text[:MAX_TAIL]
     if is_growing:
@@ -302,7 +302,7 @@ def node_data(node: Node) -> Data:
 
 
 def opened_step(trace: Trace, number: str) -> Data | None:
-    """A step as it is opened: `title`, `facts` (a line each), and `sections`.
+    """Return a step as it is opened: `title`, `facts` (a line each), and `sections`.
 
     None where there is none.
 
@@ -422,7 +422,7 @@ def _step_line(record: StepRecord) -> str:
 
 
 def _section(title: str, text: str, kind: str = "") -> Data:
-    """A text as it was written, or as a page has its Markdown where that is `rendered`.
+    """Return a text as it was written, or as a page has its Markdown where that is `rendered`.
 
     `kind` is how it is marked.
     """
@@ -448,7 +448,7 @@ def _message(kind: str, data: str, number: int | str = "") -> bytes:
 
 
 async def event_stream(tail: TraceReader, run: str, after: int) -> AsyncIterator[bytes]:
-    """Each event of a trace from number `after` + 1 on, and at last `end`.
+    """Yield each event of a trace from number `after` + 1 on, and at last `end`.
 
     An event is named by its kind, and has the id `RUN:NUMBER`.
     """
@@ -553,7 +553,7 @@ async def frame_stream(
     idle: float = IDLE,
     acts: Callable[[Trace], Data] = lambda _: {},
 ) -> AsyncIterator[bytes]:
-    """A `frame` now, and again whenever the run looks otherwise, until it has ended.
+    """Yield a `frame` now, and again whenever the run looks otherwise, until it has ended.
 
     `snapshots` are taken on a thread, and what its reader may do with the run (`acts`) is added to
     each.
@@ -606,7 +606,7 @@ class _Frames:
 
 
 def page_routes(store: Callable[[], Traces], registry: RunRegistry) -> list[Route]:
-    """The page and its routes over a store of traces, and the runs of a server.
+    """Return the page and its routes over a store of traces, and the runs of a server.
 
     `access.py` stands before them.
     """
@@ -640,7 +640,7 @@ class _Page:
         self._streams = Counter[str]()  # by owner
 
     async def list_runs(self, request: Request) -> Response:
-        """The newest runs of a client, and whether there are more.
+        """Return the newest runs of a client, and whether there are more.
 
         A request with `before`, the last of these, asks for them.
         """
@@ -694,7 +694,7 @@ class _Page:
         return await self._json(show)
 
     async def show_offer(self, request: Request) -> Response:
-        """The plan that waits for approval, with all that a person decides by."""
+        """Return the plan that waits for approval, with all that a person decides by."""
         return await self._json(
             lambda: offered_plan_data(self._store().trace(self._run_of(request)))
         )
@@ -832,7 +832,7 @@ class _Page:
             raise RequestError(503, "runs_unreadable", message) from None
 
     def _run_of(self, request: Request) -> str:
-        """The id of the run that a request names.
+        """Return the id of the run that a request names.
 
         Raises `UsageError` or `PolicyError` where it may not be shown.
         """
@@ -880,7 +880,7 @@ class _Page:
 
 
 async def _read_body(request: Request, max_bytes: int = MAX_ACT_BYTES) -> Mapping[str, Any]:
-    """The JSON object of an act of the page. Raises `RequestError`."""
+    """Return the JSON object of an act of the page. Raises `RequestError`."""
     content = await request.body()
     if len(content) > max_bytes:
         message = f"the body has more than {max_bytes} bytes"
@@ -889,7 +889,7 @@ async def _read_body(request: Request, max_bytes: int = MAX_ACT_BYTES) -> Mappin
 
 
 def _read_decision(body: Mapping[str, Any]) -> RunMessage:
-    """What a user decides about an offer. Raises `RequestError`."""
+    """Return what a user decides about an offer. Raises `RequestError`."""
     act: Act | TextAct | None = body.get("act")
     offered_at = body.get("offered_at", 0)
     text = body.get("text", "")
@@ -908,7 +908,7 @@ def _read_decision(body: Mapping[str, Any]) -> RunMessage:
 
 
 def _checked_edit(trace: Trace, message: RunMessage) -> RunMessage:
-    """The message about an edited plan, whose question is left to the run.
+    """Return the message about an edited plan, whose question is left to the run.
 
     Raises `RequestError` for a plan that cannot be run.
     """
@@ -946,7 +946,7 @@ def _own_runs(client: Principal) -> dict[str, Any]:
 
 
 def _number(query: Mapping[str, str], name: str, most: float) -> float:
-    """A number from 0 to `most`; 0 where it is not there."""
+    """Return a number from 0 to `most`; 0 where it is not there."""
     try:
         value = float(query.get(name) or 0)
     except ValueError:
@@ -976,7 +976,7 @@ async def _document(request: Request) -> Response:
 
 @cache
 def _read_document() -> tuple[bytes, str, str]:
-    """The page, its content security policy and its tag.
+    """Return the page, its content security policy and its tag.
 
     Only the script and the style in the file itself may run.
     """
@@ -991,7 +991,7 @@ def _read_document() -> tuple[bytes, str, str]:
 
 
 def _hash_of_part(page: str, name: str) -> str:
-    """The hash of the one script, or style, of the page."""
+    """Return the hash of the one script, or style, of the page."""
     part = re.search(rf"<{name}>(.*?)</{name}>", page, re.DOTALL)
     assert part is not None
     return base64.b64encode(hashlib.sha256(part[1].encode()).digest()).decode()

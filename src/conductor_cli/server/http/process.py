@@ -42,7 +42,7 @@ DRAIN_SECONDS: Final = 90.0  # How long running requests may go on when the serv
 
 
 def listen_at(host: str, port: int | None, *, shares_port: bool = False) -> socket.socket:
-    """A socket that listens at `host`: at `port`; without one at 8080, or a free port.
+    """Return a socket that listens at `host`: at `port`; without one at 8080, or a free port.
 
     With `shares_port`, others of this user may listen there, too, if they want to share as well.
     Raises `UsageError`.
@@ -241,7 +241,7 @@ def access_rules(settings: Settings, host: str, key: ClientKey | None = None) ->
 
 
 def make_registry(options: ServerOptions) -> RunRegistry:
-    """The runs of a server, by its settings. Raises `ConfigError`."""
+    """Return the runs of a server, by its settings. Raises `ConfigError`."""
     from conductor_cli.server.runs.run_registry import RegistryLimits, RunRegistry
     from conductor_cli.server.runs.run_starter import RunStarter
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def build_app(registry: RunRegistry) -> Starlette:
-    """The application over the runs of a server."""
+    """Return the application over the runs of a server."""
     metrics = Metrics(
         registry.starter.loaded.circuits.reports,
         has_siblings=registry.starter.options.siblings is not None,

@@ -352,12 +352,12 @@ _ARGUMENTS: Final = {
 
 
 def clean(text: str) -> str:
-    """A text without keys, and without what a terminal would obey."""
+    """Return a text without keys, and without what a terminal would obey."""
     return sanitize(KNOWN_SECRETS.redact(text))
 
 
 def result_of(*texts: str, is_error: bool = False) -> CallToolResult:
-    """The result of a call: the texts that are not empty, cleaned."""
+    """Return the result of a call: the texts that are not empty, cleaned."""
     content = [TextContent(type="text", text=clean(text)) for text in texts if text]
     return CallToolResult(content=[*content], is_error=is_error)
 
@@ -412,7 +412,7 @@ def _notes(trace: Trace) -> list[str]:
 
 
 def plan_result(run: Run, limits: Limits) -> CallToolResult:
-    """The plan of a run that only planned, with its estimate, and as JSON.
+    """Return the plan of a run that only planned, with its estimate, and as JSON.
 
     An error where there is none.
     """
@@ -457,7 +457,7 @@ def plan_result(run: Run, limits: Limits) -> CallToolResult:
 def look_at_runs(
     store: Traces, arguments: Mapping[str, Any], own: Collection[str]
 ) -> CallToolResult:
-    """A list, one run, or one step of it. `own` are the runs of this server.
+    """Return a list, one run, or one step of it. `own` are the runs of this server.
 
     Raises `UsageError` or `PolicyError`.
     """

@@ -249,7 +249,7 @@ async def _serve(starter: RunStarter, version: str) -> int:
 
 
 def take_stream(number: int, instead: str = "") -> int:
-    """A descriptor that only this process has for one of the standard streams.
+    """Return a descriptor that only this process has for one of the standard streams.
 
     The stream's own number leads to the file `instead`, or to standard error.
     """

@@ -240,7 +240,7 @@ TOOLS: Final = {
 
 
 def tool_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema of a model without references, titles and defaults of null.
+    """Return the JSON Schema of a model without references, titles and defaults of null.
 
     They only fill a model's context.
     """
@@ -360,7 +360,7 @@ def replaced_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def narrowed(
     settings: Settings, arguments: Mapping[str, Any], planned: PlanFile | None = None
 ) -> Settings:
-    """The settings with the limits and rules of a call, and of the plan that it brings.
+    """Return the settings with the limits and rules of a call, and of the plan that it brings.
 
     Raises `UsageError` for a limit above that of the settings, `PolicyError` for a rule that would
     be switched off.
@@ -410,7 +410,7 @@ def _checked(setting: str, name: str, value: Any) -> Any:  # noqa: ANN401 - any 
 
 
 def worker_names(arguments: Mapping[str, Any], offered: tuple[str, ...]) -> tuple[str, ...]:
-    """The workers of a call, by name.
+    """Return the workers of a call, by name.
 
     All that the server `offered`, where that is not all there are.
 

@@ -117,7 +117,7 @@ def _end_of_examples(talk: Sequence[Message]) -> int:
 
 
 def _newest_reply(talk: Sequence[Message]) -> int:
-    """The index of the newest reply; -1 where there is none."""
+    """Return the index of the newest reply; -1 where there is none."""
     for index in range(len(talk) - 1, -1, -1):
         if talk[index].role == "assistant":
             return index
@@ -355,7 +355,7 @@ def _read_attachments(message: Message, files: Mapping[str, File]) -> tuple[Atta
 
 
 def _files_in(talk: Sequence[Message], files: Mapping[str, File]) -> dict[str, File]:
-    """The files that messages still have."""
+    """Return the files that messages still have."""
     hashes = set[str]()
     for message in talk:
         hashes.update(attachment.sha256 for attachment in message.attachments)
@@ -393,7 +393,7 @@ def _recorded_turn(
 def _with_cached_start(
     question: Question, recorded: _RecordedTurn, talk: tuple[Message, ...], turn: int
 ) -> Question:
-    """A new question after calls that were answered.
+    """Return a new question after calls that were answered.
 
     If the worker that made them answers it, what its provider remembers still holds.
     """
@@ -438,7 +438,7 @@ def client_calls(trace: Trace, ids: CallIds) -> tuple[ToolCall, ...]:
 
 
 def continue_response(request: ClientRequest, earlier: Trace, ids: CallIds) -> ClientRequest:
-    """The request behind the conversation of the run that it continues.
+    """Return the request behind the conversation of the run that it continues.
 
     `request` holds only what is new. System text is not taken over, as OpenAI's API does not.
     """
@@ -482,7 +482,7 @@ def _without_unseen(
     workers: Workers,
     next_worker: Collection[MediaKind] | None,
 ) -> tuple[Message, ...]:
-    """The messages without files that say nothing to those who may answer.
+    """Return the messages without files that say nothing to those who may answer.
 
     What the user attaches now stays.
 
@@ -508,7 +508,7 @@ def _without_unseen(
 def _with_seen_files(
     message: Message, files: Mapping[str, File], accepted: Collection[MediaKind]
 ) -> Message:
-    """The message with a note in place of each file that is not of the accepted kinds."""
+    """Return the message with a note in place of each file that is not of the accepted kinds."""
     texts = [message.content] if message.content else []
     attachments = list[Attachment]()
     places = list[int]()
@@ -536,7 +536,7 @@ def _is_seen(
 
 
 def _ordered(talk: Sequence[Message]) -> tuple[Message, ...]:
-    """The results of each turn's calls directly after it.
+    """Return the results of each turn's calls directly after it.
 
     Results of calls that nobody made become texts of the user. Raises `RequestError` where a call
     has no result.
@@ -644,7 +644,7 @@ def _turns(talk: Sequence[Message]) -> list[PastTurn]:
 
 
 def _texts_of_reply(message: Message) -> list[str]:
-    """What a reply, or a tool, says to readers who are not sent the conversation itself."""
+    """Return what a reply, or a tool, says to readers who are not sent the conversation itself."""
     if message.role == "tool":
         return [fence("result", shorten(message.content, MAX_QUOTED_RESULT))]
     texts = [message.content]
@@ -684,7 +684,7 @@ def _newest_calls(
 def _with_workers_ids(
     record: StepRecord, turn: Message, messages: Sequence[Message]
 ) -> tuple[Message, ...]:
-    """The messages with the worker's own ids in the results of the calls of this turn."""
+    """Return the messages with the worker's own ids in the results of the calls of this turn."""
     workers_ids = dict[str, str]()
     for call, workers_call in zip(turn.tool_calls, record.tool_calls, strict=True):
         workers_ids[call.id] = workers_call.id

@@ -190,7 +190,7 @@ class FollowedRuns:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _get(self, http: Request) -> dict[str, Any] | RunAnswer:
-        """A response, or with `stream` its events.
+        """Return a response, or with `stream` its events.
 
         All, or those after `starting_after` or `Last-Event-ID`.
         """
@@ -234,7 +234,7 @@ class FollowedRuns:
         return response_object(served, "cancelled" if stopped else "")
 
     async def _run_of(self, http: Request) -> ServedRun:
-        """The run of a request, also one of another replica. Raises `RequestError`."""
+        """Return the run of a request, also one of another replica. Raises `RequestError`."""
         response = str(http.path_params["response"])
         run = response.removeprefix(RESPONSE)
         if run == response:

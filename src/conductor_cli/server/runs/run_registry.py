@@ -365,7 +365,7 @@ class FairQueue:
         return self._places.free
 
     def take(self, owner: str) -> QueuePlace | None:
-        """A place, granted at once where one is free for the client of this task.
+        """Return a place, granted at once where one is free for the client of this task.
 
         None where the queue has none for this owner.
         """
@@ -523,7 +523,7 @@ class RunRegistry:
         return 0 if self._is_ending else self._queue.free
 
     def find(self, run: str) -> ServedRun | None:
-        """The run of this id, while it goes on and shortly after.
+        """Return the run of this id, while it goes on and shortly after.
 
         Not one that another server has.
         """
@@ -533,7 +533,7 @@ class RunRegistry:
     def join(
         self, key: str, *, is_retry: bool = False, in_session: bool = False
     ) -> ServedRun | None:
-        """The run of the same request, where its client has lost it or sends it again.
+        """Return the run of the same request, where its client has lost it or sends it again.
 
         `server/http/idempotency.py` says which requests are the same. Equal requests at the same
         moment are several samples, each a run of its own. A run that failed is not joined: who asks
@@ -592,7 +592,7 @@ class RunRegistry:
         return served
 
     def open(self, served: ServedRun, *, takes_pieces: bool = True) -> Subscriber:
-        """A reader from the beginning. Close it with `close`."""
+        """Return a reader from the beginning. Close it with `close`."""
         heartbeat = self.limits.heartbeat
         reader = Subscriber(served, heartbeat=heartbeat, takes_pieces=takes_pieces)
         served.readers.add(reader)

@@ -163,7 +163,7 @@ def _is_codex_compaction(headers: Mapping[str, str]) -> bool:
 
 
 def _open_webui_purpose(text: str) -> UtilityPurpose | None:
-    """What a task of Open WebUI is for, by the object that it asks for: its words change.
+    """Return what a task of Open WebUI is for, by the object that it asks for: its words change.
 
     Its questions about files begin with `### Task:` too; they go on otherwise, and have no history.
     """
@@ -210,7 +210,7 @@ Any other word changes nothing.
 
 
 def model_names(settings: Settings) -> tuple[str, ...]:
-    """The names that may be asked for.
+    """Return the names that may be asked for.
 
     A server that was started with a pool of its own offers no others.
     """
@@ -220,7 +220,7 @@ def model_names(settings: Settings) -> tuple[str, ...]:
 
 
 def find_served_model(name: str, effort: str, settings: Settings) -> tuple[Mode, str]:
-    """The mode and the named pool that a client asks for by a model's name and an effort.
+    """Return the mode and the named pool that a client asks for by a model's name and an effort.
 
     The effort may be any word. The pool is empty for the workers of the settings. Raises
     `RequestError`.
@@ -240,7 +240,7 @@ def find_served_model(name: str, effort: str, settings: Settings) -> tuple[Mode,
 
 
 def list_served_models(settings: Settings, *, anthropic: bool = False) -> dict[str, Any]:
-    """The models of a server, as OpenAI lists them, or as Anthropic does."""
+    """Return the models of a server, as OpenAI lists them, or as Anthropic does."""
     names = model_names(settings)
     # Clients want a date: it is 1 January 2026 for all models.
     entries = list[dict[str, Any]]()
@@ -325,7 +325,7 @@ async def build_job(
 
 
 def _with_request_limit(settings: Settings, max_cost: Decimal | None) -> Settings:
-    """The settings with the limit that a request has for itself. Raises `RequestError`."""
+    """Return the settings with the limit that a request has for itself. Raises `RequestError`."""
     if max_cost is None:
         return settings
     try:
@@ -353,7 +353,7 @@ async def _utility_plan(
 async def _workers_for_hosted(
     settings: Settings, kinds: Sequence[str], only: Sequence[str]
 ) -> tuple[str, ...]:
-    """The workers that may answer where a client wants tools that a provider would run.
+    """Return the workers that may answer where a client wants tools that a provider would run.
 
     They are those that have a tool server named after each of these kinds. Raises `RequestError`
     where there is none.
@@ -471,7 +471,7 @@ async def _parse_conversation(
     store = open_state(attacher.settings.paths).traces
 
     def read_trace(run: str) -> Trace | None:
-        """The trace of a run of the same client."""
+        """Return the trace of a run of the same client."""
         try:
             trace = store.ended(run, pieces=False)
         except UsageError:
@@ -547,7 +547,7 @@ def holds_text(request: ClientRequest) -> bool:
 
 
 def lowered(settings: Settings, limits: Mapping[str, Any], origin: str) -> Settings:
-    """The settings with limits that only count where they are lower."""
+    """Return the settings with limits that only count where they are lower."""
     values = dict(settings.values)
     origins = dict(settings.origins)
     for name, value in limits.items():

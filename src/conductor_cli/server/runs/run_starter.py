@@ -108,7 +108,7 @@ class RunStarter:
         return open_state(self.settings().paths).leases
 
     def settings(self, more: Mapping[str, Any] | None = None, *, looks: bool = True) -> Settings:
-        """The settings as they are now, or without `looks` as at the last call.
+        """Return the settings as they are now, or without `looks` as at the last call.
 
         Raises `ConfigError`.
         """

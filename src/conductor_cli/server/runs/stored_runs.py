@@ -52,7 +52,7 @@ def restricts_texts(policy: Policy) -> bool:
 
 
 def confidential(run: str) -> PolicyError:
-    """The error for a run that a client may not see."""
+    """Return the error for a run that a client may not see."""
     return PolicyError(
         f"run {run} is not shown to other programs: its rules keep its texts from some recipients",
         hint=f"look at it on a terminal: conductor trace show {run}",
@@ -60,7 +60,7 @@ def confidential(run: str) -> PolicyError:
 
 
 def first_event(store: Traces, run: str) -> RunStarted | None:
-    """The beginning of a stored run; None where it cannot be read."""
+    """Return the beginning of a stored run; None where it cannot be read."""
     with suppress(ConductorError, OSError):
         first = next(iter(store.events(run, pieces=False)), None)
         return first if isinstance(first, RunStarted) else None

@@ -120,7 +120,7 @@ class Database:
         self._answered = -AWAY_SECONDS
 
     def now(self) -> datetime:
-        """The time by the clock of the database, in the time zone of this machine.
+        """Return the time by the clock of the database, in the time zone of this machine.
 
         All replicas share that clock. Raises as `call` where no connection was made yet.
         """
@@ -186,7 +186,7 @@ class Database:
         self.close()
 
     def version(self) -> int:
-        """The version of the tables; 0 where there are none.
+        """Return the version of the tables; 0 where there are none.
 
         Raises `ConfigError` where a migration is half done.
         """
@@ -253,7 +253,7 @@ class Database:
             connection.close()
 
     def _checked(self) -> Connection:
-        """A new connection to tables of the version of this program.
+        """Return a new connection to tables of the version of this program.
 
         An empty database gets them.
         """

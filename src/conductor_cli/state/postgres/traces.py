@@ -72,7 +72,7 @@ _WORKER: Final = f"position(%s in '{SEPARATOR}' || r.workers || '{SEPARATOR}') >
 
 
 def day_of(run: str) -> date:
-    """The day of a run by its id, in UTC; that of an id without one is the first of 1970."""
+    """Return the day of a run by its id, in UTC; that of an id without one is the first of 1970."""
     with suppress(ValueError):
         if run[:8].isdigit():
             return date.fromisoformat(run[:8])
@@ -135,7 +135,7 @@ class SharedTraces(Traces):
         self._beats = False
 
     def open(self, run: str) -> SharedWriter:
-        """The writer of a run.
+        """Return the writer of a run.
 
         A new one, or that of a run which was announced or taken over before.
         """
@@ -229,7 +229,7 @@ class SharedTraces(Traces):
                 self.set_row(row, end=end, of=(size, run))
 
     def _as_they_are_now(self, rows: list[StoredRun]) -> list[StoredRun]:
-        """The rows; those of runs that are being written, with what has happened by now."""
+        """Return the rows; those of runs that are being written, with what has happened by now."""
         running = [row.run for row in rows if row.state == "running"]
         beginnings = dict[str, _Lines]()
         for start in range(0, len(running), MAX_BEGINNINGS):
@@ -290,7 +290,7 @@ class SharedTraces(Traces):
             yield from events_in(file, self.location(run), pieces=pieces)
 
     def lines_of(self, run: str) -> bytes:
-        """The trace of a run as a file has it. Raises `UsageError` where there is none."""
+        """Return the trace of a run as a file has it. Raises `UsageError` where there is none."""
         with io.BufferedReader(_Lines(self._database, run)) as file:
             return file.read()
 

@@ -361,7 +361,7 @@ def _bytes_of(source: ServedFiles, name: str) -> Iterator[bytes]:
 
 
 def _number_of(mark: int, number: int) -> int:
-    """The number of a call of a file in every database.
+    """Return the number of a call of a file in every database.
 
     Below zero, where no call of a database is.
     """
