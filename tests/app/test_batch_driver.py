@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,7 @@ from conductor_cli.app.batches import (
     QuestionList,
     run_batch,
 )
+from conductor_cli.app.batches.answer_lines import LineFile
 from conductor_cli.app.batches.failure_rules import MAX_REFUSED, MAX_UNREACHABLE
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.run.budget import Budget
@@ -152,3 +155,23 @@ def test_what_became_of_the_answers_is_told_before_all_else() -> None:
     assert stopped is not None
     assert stopped.message == "the file was cut"
     assert "the same command continues" in stopped.hint
+
+
+def test_a_line_that_is_added_during_a_look_at_the_file_does_not_seem_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread looks at it while the loop goes on writing."""
+    file = LineFile(tmp_path / "answers.jsonl")
+    file.append({"id": "1"})
+    look = os.fstat
+
+    def look_slowly(descriptor: int) -> os.stat_result:
+        status = look(descriptor)
+        file.append({"id": "2"})
+        return status
+
+    with monkeypatch.context() as during_the_look:
+        during_the_look.setattr(os, "fstat", look_slowly)
+        loss = file.loss
+    assert loss == ""
+    file.close()

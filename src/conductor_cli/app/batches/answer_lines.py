@@ -62,8 +62,9 @@ class LineFile:
 
         Raises `OSError`.
         """
+        written = self._size  # Read first: another thread may append a line meanwhile
         opened = os.fstat(self._file)
-        if opened.st_size < self._size:
+        if opened.st_size < written:
             return "cut"
         try:
             is_same = os.path.samestat(self.path.stat(), opened)
