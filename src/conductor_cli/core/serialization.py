@@ -117,15 +117,16 @@ def _is_long(value: object) -> bool:
 
     Names of fields are taken for short ones: this runs for every line of a trace.
     """
-    left = [value]
+    left: list[Any] = [value]
     size = 0
     for item in left:  # which grows meanwhile
-        if isinstance(item, str):
+        kind = type(item)  # what is of any other kind is short
+        if kind is str:
             size += len(item)
-        elif isinstance(item, dict):
+        elif kind is dict:
             size += _ITEM_CHARACTERS * len(item)
             left += item.values()
-        elif isinstance(item, (list, tuple)):
+        elif kind is list or kind is tuple:
             size += _ITEM_CHARACTERS * len(item)
             if size <= MAX_PIECE_CHARACTERS:
                 left += item

@@ -135,8 +135,9 @@ class ChatApiModel:
                         yield Chunk(note=note)
                     if spared:
                         yield Chunk(note=f"{self._server.name} {REFUSED_SCHEMA}")
+                    most = reply_limit(max_tokens)
                     while not reply.ended:
-                        batch = await answer.events(reply_limit(max_tokens))
+                        batch = await answer.events(most)
                         if batch is None:
                             break
                         for chunk in reply.read(batch):

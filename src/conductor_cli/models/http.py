@@ -58,6 +58,9 @@ reply in the last one, with the thinking that is to be sent back.
 """
 
 
+_DATA: Final = b"data: "
+
+
 class SseParser:
     """Reads `text/event-stream` from pieces cut anywhere, with bounded memory.
 
@@ -86,6 +89,10 @@ class SseParser:
         """
         if b"\r" in piece or self._ended_with_cr:
             piece = self._with_line_feeds(piece)
+        if piece.startswith(_DATA) and piece.endswith(b"\n\n") and self._is_between_events:
+            content = piece[len(_DATA) : -2]
+            if b"\n" not in content and len(piece) <= self._limit:  # one event, as mostly
+                return [content.decode("utf-8", "replace")]
         events: list[str] = []
         begin, end, rest = piece.rpartition(b"\n")
         if end:
@@ -121,6 +128,10 @@ class SseParser:
             if len(self._pending) > self._limit:
                 raise self._too_long
         return events
+
+    @property
+    def _is_between_events(self) -> bool:
+        return self._begun and not (self._pending or self._data or self._is_error)
 
     def _with_line_feeds(self, piece: bytes) -> bytes:
         """Return a piece whose lines all end in LF."""
@@ -217,14 +228,18 @@ def parse_list(text: str, name: str, secrets: Secrets) -> Mapping[str, Any]:
     return {"data": frames} if isinstance(value, list) else frames[0]
 
 
-_DECODE: Final = json.JSONDecoder().decode  # As `json.loads`, without a look at its options
+_DECODE: Final = json.JSONDecoder().raw_decode  # As `json.loads`, without what is around it
+
+_JSON_SPACE: Final = " \t\n\r"
 
 
 def _json_of(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    text = text.strip(_JSON_SPACE)
     try:
-        return _DECODE(text)
+        value, end = _DECODE(text)
     except (ValueError, RecursionError):
         return None
+    return value if end == len(text) else None
 
 
 class HttpResponse:

@@ -346,14 +346,14 @@ class _Connection(asyncio.Protocol):
             else:
                 self._is_sent = True
         while self._phase is _Phase.AWAITED:
-            await self._wait()
+            await self._next_arrival()
         # One timer for all of the answer: one for each token costs too much.
         self._end = None if ends is None else self._loop.call_at(ends, self._fail, TimeoutError())
 
     async def piece(self) -> bytes:
         """Return what has arrived of the body; empty at its end. Raises `ConnectionFailure`."""
         while not self._pieces and self._phase not in _COMPLETE:
-            await self._wait()
+            await self._next_arrival()
         content = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         self._unread = 0
@@ -389,11 +389,12 @@ class _Connection(asyncio.Protocol):
 
             self._pace = self._loop.call_later(PACE_SECONDS, end_pace)
 
-    async def _wait(self) -> None:
+    def _next_arrival(self) -> asyncio.Future[None]:
+        """Return what ends when something has arrived. Raises what has failed."""
         if self._error is not None:
             raise self._error
         self._waiter = self._loop.create_future()
-        await self._waiter
+        return self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -291,21 +291,21 @@ def _piece_of(event: ev.Event) -> _Piece | None:
     None for any other event, also one with text of two kinds.
     """
     inner = event
-    times = list[float]()
-    steps = list[int | str]()  # Those of the nested runs that it is in
+    times: tuple[float, ...] = ()
+    steps: tuple[int, ...] = ()  # Those of the nested runs that it is in
     while isinstance(inner, ev.NestedEvent):
-        times.append(inner.at)
-        steps.append(inner.step)
+        times = (*times, inner.at)
+        steps = (*steps, inner.step)
         inner = inner.event
-    times.append(inner.at)
+    times = (*times, inner.at)
     if isinstance(inner, ev.StepDelta) and bool(inner.text) != bool(inner.thinking):
         kind = "thinking"
         if inner.text:
             kind = "text"
-        stream = (*steps, inner.step, inner.attempt, kind)
-        return _Piece(event, stream, tuple(times), inner.text or inner.thinking)
+        stream: tuple[int | str, ...] = (*steps, inner.step, inner.attempt, kind)
+        return _Piece(event, stream, times, inner.text or inner.thinking)
     if isinstance(inner, ev.PlanDelta) and inner.text:
-        return _Piece(event, (*steps, "plan"), tuple(times), inner.text)
+        return _Piece(event, (*steps, "plan"), times, inner.text)
     return None
 
 

@@ -36,7 +36,7 @@ from conductor_cli.server.api.encoding import (
     chat_usage,
     conductor_object,
     data_event,
-    json_bytes,
+    json_text,
 )
 from conductor_cli.server.api.errors import TOO_LONG, error_body
 from conductor_cli.server.api.openai_body_models import TEXT_ONLY, Content, OpenAIAsking
@@ -82,7 +82,7 @@ class ChatEncoder:
     def text(self, text: str) -> bytes:
         self._has_text = True
         if text:
-            return b'%b"content":%b%b' % (self._before_text, json_bytes(text), self._after_text)
+            return b'%b"content":%b%b' % (self._before_text, json_text(text), self._after_text)
         return b""
 
     def tool_call(self, call: ToolCall) -> bytes:

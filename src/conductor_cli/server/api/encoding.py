@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from decimal import Decimal
+from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
 from conductor_cli.core.usage import Usage
@@ -111,6 +112,11 @@ def _dollars(cost: Decimal | None) -> float | None:
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 DONE: Final = b"data: [DONE]\n\n"  # What ends a stream of Chat Completions
+
+
+def json_text(text: str) -> bytes:
+    """A text as a JSON value, as `json_bytes` writes it."""
+    return encode_basestring_ascii(text).encode()
 
 
 def json_bytes(value: Any) -> bytes:  # noqa: ANN401 - any JSON value

@@ -189,7 +189,7 @@ class RunAnswer:
         if self._write_body is None:
             return False
         try:
-            return self._write_body(_frames(encoder, (piece,)))
+            return self._write_body(_frame(encoder, piece))
         except Exception:  # noqa: BLE001 - whatever it is, `pieces` meets it again
             return False
 
@@ -259,16 +259,17 @@ def _not_to_be_repeated(error: RequestError, failures: int) -> RequestError:
 def _frames(encoder: AnswerEncoder, pieces: Sequence[Piece]) -> bytes:
     if not pieces:
         return encoder.heartbeat()
-    frames = list[bytes]()
-    for piece in pieces:
-        match piece:
-            case AnswerText():
-                frames.append(encoder.text(piece.text))
-            case Reasoning():
-                frames.append(encoder.reasoning(piece.text))
-            case ToolCall():
-                frames.append(encoder.tool_call(piece))
-    return b"".join(frames)
+    return b"".join(_frame(encoder, piece) for piece in pieces)
+
+
+def _frame(encoder: AnswerEncoder, piece: Piece) -> bytes:
+    match piece:
+        case AnswerText():
+            return encoder.text(piece.text)
+        case Reasoning():
+            return encoder.reasoning(piece.text)
+        case ToolCall():
+            return encoder.tool_call(piece)
 
 
 def answering(
