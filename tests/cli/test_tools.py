@@ -240,8 +240,19 @@ def test_a_server_that_is_none_keeps_no_other_from_being_added(
         assert f"{name} is not added: it has neither a command nor an address" in told
 
 
+@pytest.fixture(scope="module")
+def login_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The address of a server that asks for a login, and the file that says what it does."""
+    book = tmp_path_factory.mktemp("server") / "book.json"
+    book.write_text("{}")
+    with sdk_server(book) as url:
+        yield url, book
+
+
 @pytest.fixture
-def web(stage: Stage, keyring: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def web(
+    stage: Stage, keyring: None, login_server: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """The tools `web`, whose server asks for a login; the file says what it does.
 
     The browser goes where it is sent.
@@ -249,11 +260,11 @@ def web(stage: Stage, keyring: None, monkeypatch: pytest.MonkeyPatch) -> Iterato
     browser = stage.home / "browser.py"
     browser.write_text("import sys, urllib.request\nurllib.request.urlopen(sys.argv[1]).read()\n")
     monkeypatch.setenv("BROWSER", f"{sys.executable} {browser} %s")
-    book = stage.home / "book.json"
+    url, book = login_server
     book.write_text("{}")
-    with sdk_server(book) as url:
-        stage.ok("tools", "add", "web", url)
-        yield book
+    book.with_suffix(".log").unlink(missing_ok=True)
+    stage.ok("tools", "add", "web", url)
+    return book
 
 
 def test_a_login_goes_on_in_the_browser_and_lasts(
