@@ -168,6 +168,7 @@ def pytest_collection_finish() -> None:
         if transports is not None:
             _share_certificates(transports)
     gc.freeze()
+    gc.set_threshold(20_000, 20, 50)  # as the command itself does
     gc.enable()
 
 
