@@ -28,9 +28,9 @@ demo: setup ## answer one question with the models that ship: no account, no key
 	@echo 'Look at the run, or compare every way of using these models on the same questions:' >&2
 	@printf '  .venv/bin/conductor %s\n' 'trace show' 'trace replay last --speed 0.2' 'eval rehearsal --n 100' >&2
 
-# Three processes for two cores: some of the tests wait for programs and deadlines.
-PROCESSES ?= 3
-test: setup $(DOUBLE) ## run the tests (ARGS="-k plan" for some; PROCESSES=5 on more cores)
+# Five processes for two cores: some of the tests wait for programs and deadlines.
+PROCESSES ?= 5
+test: setup $(DOUBLE) ## run the tests (ARGS="-k plan" for some; PROCESSES=9 on more cores)
 	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: lint types contracts docs-check test ## run everything that must pass before a commit
