@@ -52,10 +52,12 @@ def prompt_text(tokenizer: Any, request: Request) -> str:
     return render_chat(tokenizer, messages)
 
 
-def pack(tokenizer: Any, lessons: Sequence[Lesson], *, longest: int) -> Row:
+def pack(
+    tokenizer: Any, lessons: Sequence[Lesson], *, longest: int, word: float | None = None
+) -> Row:
     """The row of some lessons over one pool.
 
-    One whose prompt has more than `longest` tokens is left out.
+    One whose prompt has more than `longest` tokens is left out. `word` is as for `token_weights`.
     """
     texts = [prompt_text(tokenizer, lesson.request) for lesson in lessons]
     # All begin with the same system message; the marks of turns are single tokens, so texts can be
@@ -85,7 +87,7 @@ def pack(tokenizer: Any, lessons: Sequence[Lesson], *, longest: int) -> Row:
         first = start + len(request_tokens) - 1
         at += range(first, first + len(plan))
         targets += plan
-        weights += token_weights(lesson.text, written["offset_mapping"])
+        weights += token_weights(lesson.text, written["offset_mapping"], word)
         numbers += [number] * len(plan)
     return Row(
         tokens=torch.tensor(tokens),
@@ -188,13 +190,18 @@ def _nodes_before(tree: _TokenTree, node: int, reply: Sequence[int]) -> list[int
     return nodes
 
 
-def token_weights(text: str, offsets: Sequence[tuple[int, int]]) -> list[float]:
+def token_weights(
+    text: str, offsets: Sequence[tuple[int, int]], word: float | None = None
+) -> list[float]:
     """What each token of a plan counts, the end included.
 
     A plan is decided by few tokens: the first says whether it is one step, the last of a line whom
     it goes to. They count most, or they would be lost among the words of subtasks. The words of a
-    plan count less, the longer it is.
+    plan count less, the longer it is, unless `word` says what each counts: programs want every
+    token of a subtask right.
     """
+    if word is None:
+        word = WORD * len(offsets) ** -0.5
     labels = set[int]()
     skills = set[int]()
     at = 0
@@ -211,7 +218,7 @@ def token_weights(text: str, offsets: Sequence[tuple[int, int]]) -> list[float]:
         elif not skills.isdisjoint(range(start, end)):
             weights.append(SKILL)
         else:
-            weights.append(WORD * len(offsets) ** -0.5)
+            weights.append(word)
     weights[0] = max(weights[0], FIRST)
     return [*weights, END]
 

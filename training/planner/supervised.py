@@ -136,12 +136,21 @@ def row_of(tokenizer: Any, seed: str, *, held: bool = False) -> Row:
 
 
 def draw_row(
-    tokenizer: Any, world: World | None, seed: int, step: int, *, world_every: int = 2
+    tokenizer: Any,
+    world: World | None,
+    seed: int,
+    step: int,
+    *,
+    world_every: int = 2,
+    word: float | None = None,
 ) -> Row:
-    """The lessons of a step; of the world, where there is one, in each `world_every`-th step."""
+    """The lessons of a step; of the world, where there is one, in each `world_every`-th step.
+
+    `word` is what each token of a subtask of the world counts, as for `token_weights`.
+    """
     name = f"{seed} {step}"
     if world is not None and step % world_every == world_every - 1:
-        return pack(tokenizer, draw_world_group(world, name, LESSONS), longest=LONGEST)
+        return pack(tokenizer, draw_world_group(world, name, LESSONS), longest=LONGEST, word=word)
     return row_of(tokenizer, name)
 
 
@@ -311,6 +320,12 @@ def _read_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--world-every", type=int, default=2, help="1: learn lessons of the world alone"
     )
+    parser.add_argument("--no-dates", action="store_true", help="no questions of the world on days")
+    parser.add_argument(
+        "--word",
+        type=float,
+        help="what a token of a subtask of the world counts; without it less, the longer a plan is",
+    )
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--rate", type=float, default=4e-4)
     parser.add_argument("--seed", type=int, default=1)
@@ -341,7 +356,7 @@ def main() -> int:
     inner = training.model.base_model.model
     world = None
     if given.world is not None:
-        world = open_world(given.world)
+        world = open_world(given.world, dates=not given.no_dates)
     head = Head(inner.lm_head.weight, base.tokenizer, world)
     inner.lm_head = torch.nn.Identity()  # its matrix is not needed any more, and half a gigabyte
     stopped = list[int]()
@@ -360,7 +375,12 @@ def main() -> int:
         for group in training.optimizer.param_groups:
             group["lr"] = rate
         row = draw_row(
-            base.tokenizer, world, given.seed, training.step, world_every=given.world_every
+            base.tokenizer,
+            world,
+            given.seed,
+            training.step,
+            world_every=given.world_every,
+            word=given.word,
         )
         loss = learn(inner.model, head, training.optimizer, row)
         training.count()

@@ -107,6 +107,13 @@ def test_lessons_of_the_world_are_the_same_for_the_same_seed(world: World) -> No
     assert draw_world_group(world, "5", 3) != draw_world_group(world, "6", 3)
 
 
+def test_a_world_without_dates_has_no_question_on_days(tables: Mapping[str, Path]) -> None:
+    for dates in (True, False):
+        world = open_world(tables["new"].parent, dates=dates)
+        shapes = " ".join(draw_case(world, f"{number}").composed.shape for number in range(40))
+        assert ("days" in shapes) == dates
+
+
 @needs_programs
 def test_true_steps_by_the_right_workers_earn_the_reward_in_every_pool(world: World) -> None:
     for number in range(12):

@@ -71,10 +71,12 @@ def with_rewards(group: Group, rewards: list[float]) -> Group:
     return replace(group, attempts=tuple(attempts))
 
 
-def sampled(file: Path, world: World, count: int = 4) -> Group:
+def sampled(file: Path, world: World, count: int = 4, temperature: float = 1.0) -> Group:
     engine = LlamaEngine(file, LlamaOptions(threads=1), CancelToken())
     try:
-        return sample_group(engine, world, short_case(world, "1"), "1", count=count)
+        return sample_group(
+            engine, world, short_case(world, "1"), "1", count=count, temperature=temperature
+        )
     finally:
         engine.close()
 
@@ -140,10 +142,12 @@ def test_replies_that_begin_alike_are_those_that_are_drawn_alone(file: Path, wor
     assert tree.computed_tokens <= sum(len(reply.tokens) for reply in alone[:3])
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_torch_gives_sampled_tokens_the_probability_that_llama_cpp_gave_them(
-    file: Path, world: World
+    file: Path, world: World, temperature: float
 ) -> None:
-    group = with_rewards(sampled(file, world), [0.0, 1.0, 0.0, 1.0])
+    group = sampled(file, world, temperature=temperature)
+    group = with_rewards(group, [0.0, 1.0, 0.0, 1.0])
     training = supervised.begin(find_base_model(str(file)), rate=1e-3, seed=1)
     inner = training.model.base_model.model
     before = {name: weight.clone() for name, weight in supervised.trained(training.model).items()}
@@ -153,7 +157,9 @@ def test_torch_gives_sampled_tokens_the_probability_that_llama_cpp_gave_them(
     # The last token of a plan is not read, and the first plan and another may begin alike.
     assert len(batch.row.tokens) <= len(group.prompt) + count - 4
     matrix = inner.lm_head.weight.detach()
-    ratios = rewarded.learn_batch(inner.model, matrix, training.optimizer, batch, uncertain=1.0)
+    ratios = rewarded.learn_batch(
+        inner.model, matrix, training.optimizer, batch, uncertain=1.0, temperature=temperature
+    )
     assert ratios.count == count
     assert ratios.mean == pytest.approx(1.0, abs=0.02)
     assert ratios.largest < 1.1
@@ -209,7 +215,9 @@ def test_the_least_certain_tokens_are_those_of_the_whole_step(file: Path, world:
     matrix = inner.lm_head.weight.detach()
     learned = list[list[int]]()
 
-    def note(model: Any, matrix: Any, batch: Any, tokens: Any) -> rewarded.Ratios:
+    def note(
+        model: Any, matrix: Any, batch: Any, tokens: Any, temperature: float
+    ) -> rewarded.Ratios:
         learned.append(tokens.tolist())
         return rewarded.Ratios(count=len(tokens))
 
@@ -264,9 +272,16 @@ class Training:
         monkeypatch.setattr(rewarded, "sample_group", self.sample)
 
     def sample(
-        self, engine: LlamaEngine, world: World, case: Case, seed: str, *, count: int
+        self,
+        engine: LlamaEngine,
+        world: World,
+        case: Case,
+        seed: str,
+        *,
+        count: int,
+        temperature: float,
     ) -> Group:
-        group = sample_group(engine, world, case, seed, count=count)
+        group = sample_group(engine, world, case, seed, count=count, temperature=temperature)
         rewards = cycle([0.0, 1.0])
         return with_rewards(group, [next(rewards) for _ in group.attempts])
 
@@ -333,11 +348,9 @@ def test_it_ends_when_its_seconds_of_the_processor_are_used_up(training: Trainin
 def test_it_ends_with_the_step_in_which_it_is_told_to(
     training: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def told_to_end(
-        engine: LlamaEngine, world: World, case: Case, seed: str, *, count: int
-    ) -> Group:
+    def told_to_end(*arguments: Any, **options: Any) -> Group:
         signal.raise_signal(signal.SIGTERM)
-        return training.sample(engine, world, case, seed, count=count)
+        return training.sample(*arguments, **options)
 
     monkeypatch.setattr(rewarded, "sample_group", told_to_end)
     assert training.run("out", "--steps", "5") == supervised.UNFINISHED

@@ -28,7 +28,7 @@ from conductor_cli.train.base_model import find_base_model
 from tests import tiny_gguf
 from training.planner import supervised
 from training.planner.lessons import draw_group
-from training.planner.packing import pack, plan_logits, prompt_text
+from training.planner.packing import END, pack, plan_logits, prompt_text
 from training.planner.world.cases import draw_world_group, lesson_texts, open_world
 
 
@@ -146,6 +146,9 @@ def test_every_second_step_is_of_the_world_and_every_token_of_it_counts(
     assert ["SELECT population" in text for text in texts] == [False, True]
     alone = supervised.draw_row(tokenizer, world, 1, 0, world_every=1)
     assert "SELECT population" in tokenizer.decode(alone.tokens)
+    even = supervised.draw_row(tokenizer, world, 1, 0, world_every=1, word=0.5)
+    assert even.tokens.tolist() == alone.tokens.tolist()
+    assert even.weights.min() >= min(0.5, END)
     matrix = torch.zeros(len(tokenizer), 1)
     head = supervised.Head(matrix, tokenizer, world)
     used = tokens_of(tokenizer, lesson_texts(world))

@@ -111,6 +111,7 @@ def _read_arguments() -> argparse.Namespace:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--votes", type=int, default=0, help="draw so many answers and let them vote")
     form.add_argument("--program", action="store_true", help="run a program that the model writes")
+    parser.add_argument("--no-dates", action="store_true", help="no questions on days")
     parser.add_argument("--threads", type=int, default=1)
     return parser.parse_args()
 
@@ -123,9 +124,10 @@ def main() -> int:
         "model": str(given.model),
         "votes": given.votes,
         "program": given.program,
+        "dates": not given.no_dates,
     }
     lines = read_lines(given.out, settings)
-    world = open_world(given.world)
+    world = open_world(given.world, dates=not given.no_dates)
     engine = LlamaEngine(given.model, LlamaOptions(threads=given.threads), CancelToken())
 
     def answer(question: str) -> str:

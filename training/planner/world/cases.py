@@ -40,11 +40,12 @@ POOL_WEIGHTS: Final = (6, 1, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """The programs by kind, and what questions are about."""
+    """The programs by kind, and what questions are about; without `dates`, not of days."""
 
     programs: Mapping[str, Program]
     countries: Sequence[str]
     cities: Sequence[str]
+    dates: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ class Case:
     wanted: str
 
 
-def open_world(directory: Path) -> World:
+def open_world(directory: Path, *, dates: bool = True) -> World:
     """The world whose tables are in `directory`, where they are made if they are missing.
 
     Its programs run once for the same subtask. Raises `ConfigError`.
@@ -74,7 +75,7 @@ def open_world(directory: Path) -> World:
     tables = get_tables(directory)
     programs = {kind: remembered(program) for kind, program in open_programs(tables).items()}
     countries, cities = subjects(tables["new"])
-    return World(programs=programs, countries=countries, cities=cities)
+    return World(programs=programs, countries=countries, cities=cities, dates=dates)
 
 
 def draw_case(world: World, seed: str, *, held: bool = False, unseen_names: bool = False) -> Case:
@@ -103,7 +104,7 @@ def draw_world_pool(random: Random, *, unseen_names: bool = False) -> DrawnPool:
 
 def _draw_composed(world: World, random: Random, *, held: bool) -> Composed:
     while True:
-        composed = compose(random, world.countries, world.cities)
+        composed = compose(random, world.countries, world.cities, dates=world.dates)
         if composed.is_held_out == held:
             return composed
 

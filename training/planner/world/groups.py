@@ -52,14 +52,20 @@ class Group:
 
 
 def sample_group(
-    engine: LlamaEngine, world: World, case: Case, seed: str, *, count: int = PLANS
+    engine: LlamaEngine,
+    world: World,
+    case: Case,
+    seed: str,
+    *,
+    count: int = PLANS,
+    temperature: float = 1.0,
 ) -> Group:
-    """Sample plans for a case at temperature 1 under the product's grammar, and run each.
+    """Sample plans for a case under the product's grammar, and run each.
 
     Raises `ModelError`.
     """
     random = Random(seed)
-    tree = ReplyTree(engine, replace(case.request, temperature=1.0, habit=None))
+    tree = ReplyTree(engine, replace(case.request, temperature=temperature, habit=None))
     attempts = list[Attempt]()
     for _ in range(count):
         reply = tree.draw(random.getrandbits(32))

@@ -151,6 +151,7 @@ def _read_arguments() -> argparse.Namespace:
     choice.add_argument("--count", type=Path, help="a reward log, whose count chooses the workers")
     choice.add_argument("--ratings", type=Path, help="a reward log, taken as ratings of its plans")
     choice.add_argument("--rule", choices=sorted(RULES), help="the rule that chooses the workers")
+    parser.add_argument("--no-dates", action="store_true", help="no questions on days")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     if given.true_steps and not (given.count or given.ratings or given.rule):
@@ -200,9 +201,10 @@ def main() -> int:
         "ratings": str(given.ratings),
         "rule": given.rule,
         "true_steps": given.true_steps,
+        "dates": not given.no_dates,
     }
     lines = read_lines(given.out, settings)
-    world = open_world(given.world)
+    world = open_world(given.world, dates=not given.no_dates)
     planner = chosen_planner(given)
     for number in range(len(lines), given.n):
         line = {"settings": settings, **judge(world, planner, given.seed, number)}

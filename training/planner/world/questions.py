@@ -158,20 +158,24 @@ _JOINS: Final[tuple[tuple[str, Kind, str, str, int], ...]] = (
 )  # fmt: skip
 
 
-def compose(random: Random, countries: Sequence[str], cities: Sequence[str]) -> Composed:
-    """A question of two to four operations."""
+def compose(
+    random: Random, countries: Sequence[str], cities: Sequence[str], *, dates: bool = True
+) -> Composed:
+    """A question of two to four operations, with `dates` also of days between two of them."""
     composer = Composer(random, countries, cities)
     if random.random() < 0.2:
         question_text, _ = composer.letters()
         return _composed(composer, question_text, 0)
     name, kind, words, subtask, digits = random.choice(_JOINS)
     composer.shape.append(name)
-    parts = [
-        random.choice((composer.number, composer.number, composer.letters, composer.days))
-        for _ in range(2)
-    ]
+    short_parts = [composer.number]
+    choices = [composer.number, composer.number, composer.letters]
+    if dates:
+        short_parts.append(composer.days)
+        choices.append(composer.days)
+    parts = [random.choice(choices) for _ in range(2)]
     while {composer.letters} == set(parts):  # five steps would be too many with a third operation
-        parts[1] = random.choice((composer.number, composer.days))
+        parts[1] = random.choice(short_parts)
     (first, one), (second, two) = (part() for part in parts)
     composer.add(kind, subtask.format(one, two), (one, two))
     return _composed(composer, words.format(first, second), digits)

@@ -143,9 +143,15 @@ class Ratios:
 
 
 def learn_batch(
-    model: Any, matrix: Any, optimizer: Any, batch: Batch, *, uncertain: float
+    model: Any,
+    matrix: Any,
+    optimizer: Any,
+    batch: Batch,
+    *,
+    uncertain: float,
+    temperature: float = 1.0,
 ) -> Ratios:
-    """One step of the optimizer by the plans of a step.
+    """One step of the optimizer by the plans of a step, which were sampled at `temperature`.
 
     Of all their tokens, the share `uncertain` of those with the highest entropy is learned.
     `matrix` is that of the output, whole, because llama.cpp's probabilities are over the whole
@@ -153,14 +159,16 @@ def learn_batch(
     """
     lowest = batch.entropies.quantile(1 - uncertain)
     learned = (batch.entropies >= lowest).nonzero()[:, 0]
-    ratios = _add_gradient(model, matrix, batch, learned)
+    ratios = _add_gradient(model, matrix, batch, learned, temperature)
     torch.nn.utils.clip_grad_norm_(trained(model).values(), 1.0)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return ratios
 
 
-def _add_gradient(model: Any, matrix: Any, batch: Batch, learned: Any) -> Ratios:
+def _add_gradient(
+    model: Any, matrix: Any, batch: Batch, learned: Any, temperature: float
+) -> Ratios:
     """Add the gradient of the mean over the learned tokens, which are named by their numbers.
 
     Their logits over the whole vocabulary would take a gigabyte, so the gradient of the hidden
@@ -172,7 +180,7 @@ def _add_gradient(model: Any, matrix: Any, batch: Batch, learned: Any) -> Ratios
     ratios = Ratios()
     for start in range(0, len(learned), PART_TOKENS):
         part = learned[start : start + PART_TOKENS]
-        logits = leaf[start : start + PART_TOKENS] @ matrix.T
+        logits = leaf[start : start + PART_TOKENS] @ matrix.T / temperature
         chosen = logits.float().log_softmax(-1).gather(1, row.targets[part, None])[:, 0]
         ratio = torch.exp(chosen.detach() - batch.logprobs[part])
         ratios.add(ratio)
@@ -229,6 +237,7 @@ class Arm:
                 self.given.seed,
                 self.training.step,
                 world_every=self.given.world_every,
+                word=self.given.word,
             )
             loss = learn(self.model, self.head, self.training.optimizer, row)
             return {"rate": rate, "loss": round(loss, 4)}
@@ -249,7 +258,12 @@ class Arm:
             seed = f"rewarded {self.given.seed} {step}"
             for number, case in enumerate(draw_cases(self.world, seed, self.given.questions)):
                 group = sample_group(
-                    engine, self.world, case, f"{seed} {number}", count=self.given.plans
+                    engine,
+                    self.world,
+                    case,
+                    f"{seed} {number}",
+                    count=self.given.plans,
+                    temperature=self.given.temperature,
                 )
                 groups.append(group)
         with (self.given.out / "rewards.jsonl").open("a") as log:
@@ -275,10 +289,17 @@ class Arm:
         if batch is None:
             return {"tokens": 0}
         uncertain = self.given.uncertain
+        temperature = self.given.temperature
         if self.name == "best-of-8":
             uncertain = 1.0
+            temperature = 1.0  # a lesson is learned as the lessons of the start are
         ratios = learn_batch(
-            self.model, self.matrix, self.training.optimizer, batch, uncertain=uncertain
+            self.model,
+            self.matrix,
+            self.training.optimizer,
+            batch,
+            uncertain=uncertain,
+            temperature=temperature,
         )
         self.training.lessons += int(batch.row.lessons.max()) + 1
         return {
@@ -318,6 +339,9 @@ def _read_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--uncertain", type=float, default=0.2, help="the share of a step's tokens that is learned"
     )
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, help="of the plans, as sampled and as learned"
+    )
     parser.add_argument("--plans", type=int, default=PLANS, help="plans of a group")
     parser.add_argument(
         "--warmup", type=int, default=WARMUP, help="steps over which the rate rises at first"
@@ -331,6 +355,8 @@ def _read_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--world-every", type=int, default=2, help="supervised: 1 learns lessons of the world alone"
     )
+    parser.add_argument("--word", type=float, help="supervised: what a token of a subtask counts")
+    parser.add_argument("--no-dates", action="store_true", help="no questions of the world on days")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--every", type=int, default=20, help="steps between two kept adapters")
     return parser.parse_args()
@@ -344,7 +370,7 @@ def open_arm(given: argparse.Namespace) -> Arm:
     state = given.out / "state.pt"
     if state.exists():
         training.resume(state)
-    world = open_world(given.world)
+    world = open_world(given.world, dates=not given.no_dates)
     inner = training.model.base_model.model
     matrix = inner.lm_head.weight.detach()
     inner.lm_head = torch.nn.Identity()  # the hidden states are what is wanted of the model

@@ -1,13 +1,16 @@
 """Replies to one prompt whose common beginnings are computed once.
 
 The plans of a trained planner differ in few words, so most of a group's tokens have been computed
-when a plan comes to them. A reply is what `LlamaEngine.sample` draws with the same seed.
+when a plan comes to them. At temperature 1, a reply is what `LlamaEngine.sample` draws with the
+same seed. At another one, its probabilities are those of the distribution that it is drawn from.
 """
 
 from __future__ import annotations
 
 from contextlib import closing
 from typing import Any, Final
+
+import numpy as np
 
 from conductor_cli.core.chat import Request
 from conductor_cli.models.llama.engine import LlamaEngine
@@ -36,6 +39,7 @@ class ReplyTree:
         self.prompt: Final = tuple(engine.tokenize(request).tokens)
         self._engine = engine
         self._request = request
+        self._temperature = request.temperature or 1.0
         self._most = request.max_tokens or MAX_PLAN_TOKENS
         self._vocabulary = GivenLogits(engine.vocabulary)
         self._logits = dict[tuple[int, ...], Any]()
@@ -68,14 +72,15 @@ class ReplyTree:
 
     def _new_sampler(self, seed: int) -> RecordingSampler:
         grammar = self._request.grammar or ""
-        temperature = self._request.temperature
+        # The logits are divided by the temperature already.
         return RecordingSampler(
-            GrammarSampler(self._vocabulary, grammar, temperature=temperature, seed=seed)
+            GrammarSampler(self._vocabulary, grammar, temperature=1.0, seed=seed)
         )
 
     def _logits_after(self, written: tuple[int, ...]) -> Any:
         if written not in self._logits:
             self._engine.kv_cache.read(TokenizedPrompt(tokens=[*self.prompt, *written]))
-            # The next decode overwrites what llama.cpp gives.
-            self._logits[written] = self._engine.vocabulary.logits(self._engine.context).copy()
+            logits = self._engine.vocabulary.logits(self._engine.context)
+            # A new array: the next decode overwrites what llama.cpp gives.
+            self._logits[written] = logits / np.float32(self._temperature)
         return self._logits[written]
