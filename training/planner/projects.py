@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -88,12 +89,16 @@ def draw_project(random: Random, *, held: bool) -> Task:
     return Task(kind=f"project {name}", question=question, skill=thing.skill, steps=tuple(steps))
 
 
+_POINTS_BACK: Final = re.compile(r"\b(it|its|this|these|them|each)\b")
+"""Words of a subtask that mean the thing, so that its step reads it."""
+
+
 def _step_of(wish: Wish, subtask: str, *, before: int) -> StepShape:
     if wish.relation == "*":
         access = tuple(range(1, before + 1))
         return StepShape(skill=wish.skill, access=access, subtask=subtask, other_than=1)
     access = ()
-    if wish.relation == "+":
+    if wish.relation == "+" or _POINTS_BACK.search(subtask):
         access = (1,)
     return StepShape(skill=wish.skill, access=access, subtask=subtask)
 
