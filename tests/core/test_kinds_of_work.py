@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from conductor_cli.core.kinds_of_work import KINDS, other_tags, rank_by_kind, rank_for
+from conductor_cli.core.kinds_of_work import KINDS, other_tags, rank_by_kind, row_for
 from conductor_cli.core.plan import PlanRules
+from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.pool import RATED, Card, Pool, Worker
 from conductor_cli.core.profile import KINDS_PROFILE
 from conductor_cli.core.prompts import plan_format_context, planner_request
@@ -19,7 +20,7 @@ def worker(name: str, *, model: str = "", about: str = "", **strengths: float) -
 
 
 def names(kind: str, workers: list[Worker]) -> list[str]:
-    return [ranked.name for ranked in rank_for(kind, workers)]
+    return [ranked.name for ranked in rank_by_kind(kind, workers)]
 
 
 @pytest.mark.parametrize(
@@ -85,8 +86,31 @@ def test_every_worker_is_ranked_once_for_every_kind() -> None:
         ]
 
 
+def test_a_row_has_no_worker_that_is_much_worse_than_its_best() -> None:
+    workers = [worker("ann", code=0.9, math=0.9), worker("ben", code=0.5, math=0.8), worker("cem")]
+    assert [ranked.name for ranked in row_for("code", workers)] == ["ann", "cem"]
+    assert [ranked.name for ranked in row_for("math", workers)] == ["ann", "ben", "cem"]
+
+
+def test_a_row_without_figures_has_three_workers() -> None:
+    workers = [worker(name) for name in ("ann", "ben", "cem", "dan")]
+    assert [ranked.name for ranked in row_for("code", workers)] == ["ann", "ben", "cem"]
+
+
+def test_no_worker_outside_the_row_of_its_kind_can_be_written() -> None:
+    workers = [worker("ann", code=0.9), worker("ben", code=0.5)]
+    grammar = grammar_over(workers)
+    assert '"code " ("A")' in grammar
+    assert '"frontend " ("A")' in grammar
+
+
+def test_a_row_whose_workers_are_not_available_lets_all_others_be_written() -> None:
+    workers = [worker("ann", code=0.9), worker("ben", code=0.5), worker("cem", code=0.4)]
+    assert '"code " ("B" | "C")' in grammar_over(workers, available=("ben", "cem"))
+
+
 def test_a_tag_that_belongs_to_no_kind_keeps_a_row_of_its_own() -> None:
-    workers = [worker("ann", code=0.9, falconry=0.1), worker("ben", falconry=0.8)]
+    workers = [worker("ann", code=0.9, falconry=0.7), worker("ben", falconry=0.8)]
     assert other_tags(workers) == ("falconry",)
     prompt = prompt_over(workers)
     assert "- falconry B, A" in prompt
@@ -104,6 +128,13 @@ def test_a_tag_with_the_signs_of_a_plan_is_no_row() -> None:
 
 def test_one_worker_has_no_table() -> None:
     assert "Kinds of work" not in prompt_over([worker("ann", code=0.9)])
+
+
+def grammar_over(workers: list[Worker], available: tuple[str, ...] = ()) -> str:
+    pool = Pool(workers=tuple(workers))
+    rules = PlanRules(workers=available or pool.names)
+    context = plan_format_context(KINDS_PROFILE, pool, rules, "auto", constrained=True)
+    return PLAN_FORMATS[KINDS_PROFILE.plan_format].grammar(context)
 
 
 def prompt_over(workers: list[Worker]) -> str:

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.events import Mode
-from conductor_cli.core.kinds_of_work import rank_for
+from conductor_cli.core.kinds_of_work import row_for
 from conductor_cli.core.plan import MAX_STEPS, PlanRules, Step
 from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormatContext
@@ -170,7 +170,7 @@ def by_card(planned: Planned) -> list[bool]:
         tag = line.rpartition(planned.context.bar)[2].rpartition(" ")[0]
         if not tag:
             continue
-        row = rank_for(tag, planned.pool.workers)
+        row = row_for(tag, planned.pool.workers)
         best = row[0].name == step.worker
         authors = {planned.steps[number - 1].worker for number in step.access}
         judges = any(word in step.subtask.lower() for word in CHECKING)
@@ -187,8 +187,8 @@ def figures(plans: Sequence[Planned]) -> dict[str, Any]:
         kind: [planned for planned in plans if planned.examined.kind == kind]
         for kind in ("easy", "odd")
     }
-    wanted = [planned for planned in plans if planned.examined.several]
-    # A pool of one leaves nothing to choose
+    # A pool of one leaves nothing to choose, and several steps of one worker are none to share out
+    wanted = [planned for planned in plans if planned.examined.several and len(planned.pool) > 1]
     first = [planned for planned in plans if planned.steps and len(planned.pool) > 1]
     expected = [
         planned.steps[0].worker == best_for_skill(planned.examined.skill, planned.pool)

@@ -52,7 +52,7 @@ KINDS: Final[Mapping[str, KindOfWork]] = {
     "review": _kind(
         "review, critique, feedback",
         "code, coding, programming, python, refactoring, testing, debugging, bugs, audits, "
-        "reasoning, logic",
+        "reasoning, logic, analysis",
         "review, code, coder, coding",
     ),
     "testing": _kind(
@@ -149,7 +149,7 @@ KINDS: Final[Mapping[str, KindOfWork]] = {
     ),
     "planning": _kind(
         "planning, scheduling, agendas, strategy, brainstorming",
-        "reasoning, estimation, architecture, ordering, general, writing, prose",
+        "reasoning, analysis, estimation, architecture, ordering, general, writing, prose",
         "planning, reasoning",
     ),
     "general": _kind(
@@ -174,6 +174,10 @@ COMMON_TAGS: Final = (
 """Tags that stand in where cards have none of a kind's."""
 
 
+MAX_IN_ROW: Final = 3  # Workers of a row of the table of kinds
+NEARLY_AS_GOOD: Final = 0.8  # The share of the best figure that another worker of a row needs
+
+
 def other_tags(workers: Sequence[Worker]) -> tuple[str, ...]:
     """Return the tags of cards that belong to no kind, in the order of the cards."""
     tags = dict[str, None]()
@@ -182,53 +186,65 @@ def other_tags(workers: Sequence[Worker]) -> tuple[str, ...]:
     return tuple(tag for tag in tags if tag.lower() not in _TAGS_OF_KINDS and tag != RATED)
 
 
-def rank_for(kind_or_tag: str, workers: Sequence[Worker]) -> list[Worker]:
-    """Return workers for a kind of work, or for a tag of the cards, the best one first."""
+def row_for(kind_or_tag: str, workers: Sequence[Worker]) -> list[Worker]:
+    """Return the workers to choose from for a kind of work or a tag of cards, the best one first.
+
+    They are at most `MAX_IN_ROW`, and none is much worse than the best: a check by a far weaker
+    worker is worth less than one by the best.
+    """
+    ranked = dict[str, float | None](_figures((kind_or_tag,), workers))
     if kind_or_tag in KINDS:
-        return rank_by_kind(kind_or_tag, workers)
-    return rank_by_tag(kind_or_tag, workers)
+        ranked = _rank_by_kind(kind_or_tag, workers)
+    best = next(iter(ranked.values()), None)
+    row = []
+    for name, figure in ranked.items():
+        if best is None or figure is None or figure >= NEARLY_AS_GOOD * best:
+            row.append(name)
+    by_name = {worker.name: worker for worker in workers}
+    return [by_name[name] for name in row[:MAX_IN_ROW]]
 
 
 def rank_by_kind(kind: str, workers: Sequence[Worker]) -> list[Worker]:
-    """Return workers for a kind of work, the best one first.
+    """Return all workers for a kind of work, the best one first.
 
     Those with a figure for the kind come first, then those with one for a tag near to it, those
     whose words tell the kind, and those with a figure for what is common to all kinds. What nothing
     tells apart keeps its order, which is the user's.
     """
+    by_name = {worker.name: worker for worker in workers}
+    return [by_name[name] for name in _rank_by_kind(kind, workers)]
+
+
+def _rank_by_kind(kind: str, workers: Sequence[Worker]) -> dict[str, float | None]:
+    """Return the names of all workers in their order, with the figures that decided, if any."""
     work = KINDS[kind]
-    ranked = dict[str, Worker]()
-    for worker in chain(
-        _by_tags((*work.tags, *work.near_tags), workers),
+    ranked = dict[str, float | None]()
+    for name, figure in chain(
+        _figures((*work.tags, *work.near_tags), workers),
         _by_words(work, workers),
-        _by_tags((*COMMON_TAGS, RATED), workers),
-        workers,
+        _figures((*COMMON_TAGS, RATED), workers),
+        ((worker.name, None) for worker in workers),
     ):
-        ranked.setdefault(worker.name, worker)
-    return list(ranked.values())
+        ranked.setdefault(name, figure)
+    return ranked
 
 
-def rank_by_tag(tag: str, workers: Sequence[Worker]) -> list[Worker]:
-    """Return the workers that have a figure for a tag, the largest first."""
-    figures = dict[str, float]()
-    for worker in workers:
-        for name, value in worker.card.strengths.items():
-            if name.lower() == tag.lower():
-                figures[worker.name] = value
-    measured = [worker for worker in workers if worker.name in figures]
-    return sorted(measured, key=lambda worker: -figures[worker.name])
-
-
-def _by_tags(tags: Sequence[str], workers: Sequence[Worker]) -> Iterator[Worker]:
+def _figures(tags: Sequence[str], workers: Sequence[Worker]) -> Iterator[tuple[str, float]]:
+    """Yield names of workers with their figures, tag by tag, the largest figure first."""
     for tag in tags:
-        yield from rank_by_tag(tag, workers)
+        figures = dict[str, float]()
+        for worker in workers:
+            for name, value in worker.card.strengths.items():
+                if name.lower() == tag.lower():
+                    figures[worker.name] = value
+        yield from sorted(figures.items(), key=lambda item: -item[1])
 
 
-def _by_words(work: KindOfWork, workers: Sequence[Worker]) -> Iterator[Worker]:
+def _by_words(work: KindOfWork, workers: Sequence[Worker]) -> Iterator[tuple[str, None]]:
     for word in work.words:
         for worker in workers:
             if word.lower() in _description(worker):
-                yield worker
+                yield worker.name, None
 
 
 def _description(worker: Worker) -> str:

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from conductor_cli.core.chat import Attachment, Habit, MediaKind, Message, Request
 from conductor_cli.core.events import Mode
-from conductor_cli.core.kinds_of_work import KINDS, other_tags, rank_for
+from conductor_cli.core.kinds_of_work import KINDS, other_tags, row_for
 from conductor_cli.core.media import describe_media
 from conductor_cli.core.outline import as_outline, directories_of, has_directory
 from conductor_cli.core.plan import (
@@ -58,8 +58,7 @@ from conductor_cli.core.terminal_text import one_line
 
 MAX_SKILLS: Final = 12  # Rows of the table: the skills that most cards have
 MAX_RANKED: Final = 6  # Workers in a row of the table: the best ones
-MAX_RANKED_BY_KIND: Final = 3  # The same in the table of kinds, whose rows have no figures
-MAX_OTHER_TAGS: Final = 8  # Rows of that table for tags of cards that belong to no kind
+MAX_OTHER_TAGS: Final = 8  # Rows of the table of kinds for tags of cards that belong to no kind
 
 
 def listed_workers(pool: Pool, profile: Profile) -> tuple[Worker, ...]:
@@ -97,19 +96,16 @@ def worker_lines(
     """Return a line for each worker, of at most about 50 tokens, and the profile's table if any."""
     lines = [_line(context.label(worker.name), worker, profile) for worker in workers]
     if context.skills and profile.cards == "kinds":
-        lines += ["", *_table_of_kinds(workers, context)]
+        lines += ["", *_table_of_kinds(context)]
     elif context.skills:
         lines += ["", *_skill_table(workers, context)]
     return lines
 
 
-def _table_of_kinds(workers: Sequence[Worker], context: PlanFormatContext) -> list[str]:
+def _table_of_kinds(context: PlanFormatContext) -> list[str]:
     """Return a row for each kind of work, and for each tag of the cards that belongs to none."""
     lines = ["Kinds of work, the best worker first:"]
-    for skill in context.skills:
-        ranked = rank_for(skill, workers)
-        labels = [context.label(worker.name) for worker in ranked[:MAX_RANKED_BY_KIND]]
-        lines.append(f"- {skill} {', '.join(labels)}")
+    lines += [f"- {skill} {', '.join(labels)}" for skill, labels in context.rows.items()]
     return lines
 
 
@@ -358,10 +354,16 @@ def plan_format_context(
 
     `constrained` where a grammar constrains its text.
     """
+    labels = labels_for(listed_workers(pool, profile), profile.labels)
+    skills = skills_for(pool.workers, profile)
+    rows = dict[str, tuple[str, ...]]()
+    if profile.cards == "kinds":
+        rows = _rows_of_kinds(skills, pool.workers, labels)
     return PlanFormatContext(
         rules=rules,
-        labels=labels_for(listed_workers(pool, profile), profile.labels),
-        skills=skills_for(pool.workers, profile),
+        labels=labels,
+        skills=skills,
+        rows=rows,
         order=profile.order,
         bar=profile.bar,
         constrained=constrained,
@@ -369,6 +371,17 @@ def plan_format_context(
         single=mode == "mini",
         lead=_lead(profile, mode),
     )
+
+
+def _rows_of_kinds(
+    skills: Sequence[str], workers: Sequence[Worker], labels: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the labels of the workers to choose from for each kind of work."""
+    label_of = {name: label for label, name in labels.items()}
+    return {
+        skill: tuple(label_of[worker.name] for worker in row_for(skill, workers))
+        for skill in skills
+    }
 
 
 def _lead(profile: Profile, mode: Mode) -> str:

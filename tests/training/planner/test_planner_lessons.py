@@ -144,8 +144,10 @@ def test_a_plan_keeps_to_a_lower_limit_of_steps() -> None:
         assert len(plan_for(task, pool, context_of(pool, steps=2))) <= 2
 
 
-def test_a_reviewer_is_another_worker_than_the_author() -> None:
-    pool = pool_of(ann={"code": 0.9, "math": 0.9}, ben={"code": 0.5, "math": 0.4})
+def test_a_reviewer_is_another_worker_than_the_author_unless_that_one_is_much_worse() -> None:
+    worse = pool_of(ann={"code": 0.9, "math": 0.9}, ben={"code": 0.5, "math": 0.4})
+    assert choose("review", worse, context_of(worse), other_than=("ann",)).worker == "ann"
+    pool = pool_of(ann={"code": 0.9, "math": 0.9}, ben={"code": 0.8, "math": 0.8})
     for task in drawn_tasks(300):
         plan = plan_for(task, pool, context_of(pool))
         for (step, _), shape in zip(plan, task.steps, strict=False):

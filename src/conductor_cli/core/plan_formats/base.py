@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, combinations
 from typing import Any, ClassVar, Final, Literal
@@ -27,7 +27,8 @@ class PlanFormatContext:
     """How a plan is written in one conversation with a planner.
 
     `labels` maps each label to a worker's name, in the order of the pool. `skills` are words that
-    may stand before a label, to say what the worker is chosen for: `history B`. `constrained` says
+    may stand before a label, to say what the worker is chosen for: `history B`; `rows` has the
+    labels that may follow each, where not all may. `constrained` says
     that a grammar constrains the text, so that nothing needs to be tolerated and a newline means
     that another step follows. `bar` separates the columns of a line. `reasoning` says that free
     text comes before the plan, `single` that the plan is one label and nothing else but `lead`
@@ -39,6 +40,7 @@ class PlanFormatContext:
     rules: PlanRules
     labels: Mapping[str, str]
     skills: tuple[str, ...] = ()
+    rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     order: tuple[Column, Column, Column] = ("worker", "access", "subtask")
     bar: str = " | "
     constrained: bool = False
@@ -62,6 +64,12 @@ class PlanFormatContext:
         Only these can be sampled, though all are shown.
         """
         return [label for label, name in self.labels.items() if name in self.rules.workers]
+
+    def allowed_for(self, skill: str) -> list[str]:
+        """Return the allowed labels of a skill's row; all of them where it has none."""
+        return [
+            label for label in self.rows.get(skill, ()) if label in self.allowed
+        ] or self.allowed
 
     @property
     def reasons(self) -> bool:

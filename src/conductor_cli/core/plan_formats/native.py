@@ -228,7 +228,6 @@ class NativeFormat(PlanFormat):
         A subtask has at most `subtask_chars` characters. Reasoning lines start with a dash, so that
         none of them can read `plan:`.
         """
-        labels = base.alternatives(context.allowed)
         if context.single:
             chosen = base.alternatives([context.lead + label for label in context.allowed])
             root = f"root ::= {chosen}"
@@ -241,10 +240,7 @@ class NativeFormat(PlanFormat):
             root = f"({base.literal(ACCEPT)} | {root})"
         if context.reasons:
             root = f'thought{{0,8}} "plan:\\n" {root}'
-        skills = [f"{skill} " for skill in context.skills]
-        named = labels
-        if skills:
-            named = f"({base.alternatives(skills)})? ({labels})"
+        named = _named_label(context)
         lines = [f"root ::= {root}", f"label ::= {named}"]
         for number in range(context.first, last + 1):
             follows = ""
@@ -280,3 +276,18 @@ class NativeFormat(PlanFormat):
                 f"{PLAN} and the steps."
             )
         return text + " Write nothing else."
+
+
+def _named_label(context: PlanFormatContext) -> str:
+    """Return the GBNF of a label, with a skill before it or not."""
+    labels = base.alternatives(context.allowed)
+    if not context.skills:
+        return labels
+    if not context.rows:
+        skills = base.alternatives([f"{skill} " for skill in context.skills])
+        return f"({skills})? ({labels})"
+    named = [
+        f"{base.literal(f'{skill} ')} ({base.alternatives(context.allowed_for(skill))})"
+        for skill in context.skills
+    ]
+    return " | ".join([*named, labels])
