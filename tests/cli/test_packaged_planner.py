@@ -27,7 +27,7 @@ from tests.tiny_gguf import lora, make
 ADAPTER = """[[models]]
 name = "trained"
 base = "small"
-profile = "brief"
+profile = "kinds"
 licence = "Apache-2.0"
 about = "trained to plan"
 [[models.parts]]
@@ -79,7 +79,7 @@ def test_one_name_sets_up_base_adapter_and_profile(stage: Stage, server: Hub) ->
     assert Path(planner.model).name.endswith(".gguf")
     assert Path(planner.options["adapter"]).parent.name == "trained"
     profile = configured_profile(settings)
-    assert (profile.name, profile.untrained) == ("brief", False)
+    assert (profile.name, profile.untrained) == ("kinds", False)
     assert row(stage, "small")["state"] == row(stage, "trained")["state"] == "installed"
     asked = stage.ok("ask", "How many?", "--seed", "3", "--format", "json")
     assert " + trained sha256-ends:" in asked.json["conductor"]
@@ -137,14 +137,14 @@ def test_a_stored_adapter_outlives_the_package_and_doctor_tells(stage: Stage, se
     report = stage.inside("doctor", "--offline", "--json").json["checks"]
     [planner] = [check for check in report if check["name"] == "planner"]
     assert "its adapter fits" in planner["found"]
-    assert "profile brief" in planner["found"]
+    assert "profile kinds" in planner["found"]
     assert warnings() == []
     package(stage, seed=2)
     assert warnings() == ["this build has another adapter of this name than the one that is stored"]
     stage.ok("model", "pull", "trained")
     assert warnings() == []
     stage.ok("config", "set", "conductor.profile", "prompted")
-    assert "it was trained for the profile brief" in warnings()[0]
+    assert "it was trained for the profile kinds" in warnings()[0]
     stage.ok("config", "set", "conductor.profile", "default")
     path.unlink()
     assert "this build has no adapter of this name" in warnings()[0]
