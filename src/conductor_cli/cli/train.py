@@ -67,8 +67,9 @@ class TrainOptions:
         Literal["prompted", "brief", "kinds", "published"] | None,
         opt.option(
             "--profile",
-            "The prompt format: with examples, without, without and by kinds of work, or workers "
-            "by number only.",
+            "The prompt format: prompted has examples, brief has none, kinds names kinds of work, "
+            "and published numbers the workers.",
+            "NAME",
         ),
     ] = None
     lora: Annotated[
