@@ -107,6 +107,19 @@ def test_the_right_programs_answer_and_older_tables_do_not_where_values_change(
     assert not is_right(stale, wanted, 0)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        'Traceback (most recent call last):\n  File "<stdin>", line 3\nNameError: a2',
+        "(standard_in) 3: syntax error",
+        "error: no such column: 3",
+    ],
+)
+def test_the_number_of_an_error_is_no_answer(message: str) -> None:
+    assert not is_right(message, "3", 0)
+    assert is_right("The answer is 3", "3", 0)
+
+
 @needs_programs
 def test_the_check_finds_what_a_rule_by_cards_misses(tables: dict[str, Path]) -> None:
     programs = {name: remembered(program) for name, program in open_programs(tables).items()}

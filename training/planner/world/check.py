@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
@@ -55,8 +56,14 @@ def run_steps(
     return answers[len(question.steps)]
 
 
+_ERROR: Final = re.compile(r"\b\w*error\b", re.IGNORECASE)
+"""What a message of each program has that is no answer: its number is one of a line."""
+
+
 def is_right(answer: str, wanted: str, digits: int) -> bool:
-    """Whether an answer is the number that is wanted, to its digits."""
+    """Whether an answer is the number that is wanted, to its digits. An error message is not."""
+    if _ERROR.search(answer):
+        return False
     try:
         return abs(float(value_of(answer)) - float(value_of(wanted))) < 0.51 * 10.0**-digits
     except ValueError:
