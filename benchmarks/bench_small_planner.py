@@ -81,7 +81,7 @@ def _write_settings(
     directory.mkdir(parents=True, exist_ok=True)
     more = ""
     if adapter is not None:
-        more = f'adapter = "{adapter}"\nprofile = "brief"'
+        more = f'adapter = "{adapter}"\nprofile = "kinds"'
     tables = [SETTINGS.format(model=model, more=more)]
     for name, code, writing, math in CARDS:
         tables.append(WORKER.format(name=name, code=code, writing=writing, math=math))
