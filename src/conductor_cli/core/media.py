@@ -103,6 +103,9 @@ _LETTERS: Final = re.compile(rb"[A-Za-z]")
 UNKNOWN_ENCODING: Final = "ENCODING"  # What stands for its name in a command
 
 
+_SAMPLE_BYTES: Final = 64 * 1024  # By which an encoding is guessed
+
+
 def guess_encoding(content: bytes) -> str:
     """Return in what encoding text probably is that is no UTF-8, as iconv calls it.
 
@@ -121,13 +124,15 @@ def guess_encoding(content: bytes) -> str:
             return "UTF-16LE"
         if _is_latin_utf16(letters=head[1::2], zeros=head[0::2]):
             return "UTF-16BE"
-    if _CONTROL_BYTES.search(content):
+    # A guess needs no more, and counting in megabytes would hold up a server
+    sample = content[:_SAMPLE_BYTES]
+    if _CONTROL_BYTES.search(sample):
         return ""
-    others = len(_OTHER_BYTES.findall(content))
-    in_runs = sum(map(len, _RUNS_OF_OTHER_BYTES.findall(content)))
-    rare = len(_RARE_CP1252_BYTES.findall(content))
-    is_western = others <= len(_LETTERS.findall(content)) and 2 * in_runs <= others
-    if not is_western or 4 * rare > others or _NOT_CP1252_BYTES.search(content):
+    others = len(_OTHER_BYTES.findall(sample))
+    in_runs = sum(map(len, _RUNS_OF_OTHER_BYTES.findall(sample)))
+    rare = len(_RARE_CP1252_BYTES.findall(sample))
+    is_western = others <= len(_LETTERS.findall(sample)) and 2 * in_runs <= others
+    if not is_western or 4 * rare > others or _NOT_CP1252_BYTES.search(sample):
         return UNKNOWN_ENCODING
     return "CP1252"
 
