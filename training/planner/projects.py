@@ -14,7 +14,7 @@ from training.planner.shapes import HERE, Slots, StepShape, Task, decorated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Deliverable:
     """Something that is wanted with a thing, or the thing itself.
 
     `relation` is that of its step to the thing's: `+` reads it, `-` stands beside it, `*` checks
@@ -28,21 +28,21 @@ class Wish:
 
 
 @cache
-def read_projects() -> Mapping[str, tuple[Wish, ...]]:
-    """The wishes of each project of projects.txt, the thing itself first."""
-    projects = dict[str, tuple[Wish, ...]]()
+def read_projects() -> Mapping[str, tuple[Deliverable, ...]]:
+    """The deliverables of each project of projects.txt, the thing itself first."""
+    projects = dict[str, tuple[Deliverable, ...]]()
     name = ""
     for line in (HERE / "projects.txt").read_text().splitlines():
         if line.startswith("="):
             name = line.removeprefix("=").strip()
         elif line and not line.startswith("#"):
-            projects[name] = (*projects.get(name, ()), _read_wish(line))
+            projects[name] = (*projects.get(name, ()), _read_deliverable(line))
     return projects
 
 
-def _read_wish(line: str) -> Wish:
+def _read_deliverable(line: str) -> Deliverable:
     skill, nouns, orders = (part.strip() for part in line[1:].split("|"))
-    return Wish(
+    return Deliverable(
         relation=line[0].strip(),
         skill=skill,
         nouns=tuple(noun.strip() for noun in nouns.split(" ; ")),
@@ -67,47 +67,49 @@ _PROJECT_FORMS: Final = (
 
 
 def draw_project(random: Random, *, held: bool) -> Task:
-    """A question for a thing and one to three wishes.
+    """A question for a thing and one to three deliverables.
 
     Each has a step that is worded as in the question, and the last step answers from all results.
     """
     projects = read_projects()
     kept = sorted(projects)[::6]
     name = random.choice([name for name in projects if (name in kept) == held])
-    thing, *wishes = projects[name]
-    drawn = random.sample(wishes, random.choices((1, 2, 3), weights=(3, 5, 2))[0])
-    checks = [wish for wish in drawn if wish.relation == "*"]
-    chosen = [wish for wish in drawn if wish.relation != "*"] + checks[:1]
+    thing, *deliverables = projects[name]
+    drawn = random.sample(deliverables, random.choices((1, 2, 3), weights=(3, 5, 2))[0])
+    checks = [deliverable for deliverable in drawn if deliverable.relation == "*"]
+    chosen = [deliverable for deliverable in drawn if deliverable.relation != "*"] + checks[:1]
     slots = Slots(random, held)
     form = random.choice(_PROJECT_FORMS)
     text, subtasks = _project_text(form, (thing, *chosen), slots)
     steps = [StepShape(skill=thing.skill, access=(), subtask=subtasks[0])]
-    for wish, subtask in zip(chosen, subtasks[1:], strict=True):
-        steps.append(_step_of(wish, subtask, before=len(steps)))
+    for deliverable, subtask in zip(chosen, subtasks[1:], strict=True):
+        steps.append(_step_of(deliverable, subtask, before=len(steps)))
     steps.append(StepShape(skill=thing.skill, access=(), subtask="", same_as=1))
     question = Question(text=decorated(random, text, form=False))
     return Task(kind=f"project {name}", question=question, skill=thing.skill, steps=tuple(steps))
 
 
 _POINTS_BACK: Final = re.compile(r"\b(it|its|this|these|them|each)\b")
-"""Words of a subtask that mean the thing, so that its step reads it."""
+"""Words by which a subtask refers to the thing itself, so that its step reads it."""
 
 
-def _step_of(wish: Wish, subtask: str, *, before: int) -> StepShape:
-    if wish.relation == "*":
+def _step_of(deliverable: Deliverable, subtask: str, *, before: int) -> StepShape:
+    if deliverable.relation == "*":
         access = tuple(range(1, before + 1))
-        return StepShape(skill=wish.skill, access=access, subtask=subtask, other_than=1)
+        return StepShape(skill=deliverable.skill, access=access, subtask=subtask, other_than=1)
     access = ()
-    if wish.relation == "+" or _POINTS_BACK.search(subtask):
+    if deliverable.relation == "+" or _POINTS_BACK.search(subtask):
         access = (1,)
-    return StepShape(skill=wish.skill, access=access, subtask=subtask)
+    return StepShape(skill=deliverable.skill, access=access, subtask=subtask)
 
 
-def _project_text(form: str, wishes: Sequence[Wish], slots: Slots) -> tuple[str, list[str]]:
-    """The question for a thing with wishes, and their parts of it as subtasks."""
+def _project_text(
+    form: str, deliverables: Sequence[Deliverable], slots: Slots
+) -> tuple[str, list[str]]:
+    """The question for a thing with deliverables, and their parts of it as subtasks."""
     random = slots.random
-    nouns = [slots.fill(random.choice(wish.nouns)) for wish in wishes]
-    orders = [slots.fill(random.choice(wish.orders)) for wish in wishes]
+    nouns = [slots.fill(random.choice(deliverable.nouns)) for deliverable in deliverables]
+    orders = [slots.fill(random.choice(deliverable.orders)) for deliverable in deliverables]
     lines = [f"{number}. {order}" for number, order in enumerate(orders[1:], start=2)]
     text = form.format(
         noun=nouns[0],

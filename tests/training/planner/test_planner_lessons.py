@@ -179,11 +179,11 @@ def test_a_project_words_each_step_as_its_question_does() -> None:
 
 def test_every_kind_of_project_is_drawn() -> None:
     assert len(read_projects()) >= 20
-    for name, wishes in read_projects().items():
-        assert {wish.skill for wish in wishes} <= set(KINDS), name
-        assert {wish.relation for wish in wishes[1:]} <= {"+", "-", "*"}, name
-        assert wishes[0].relation == "", name
-        assert all(wish.nouns and wish.orders for wish in wishes), name
+    for name, deliverables in read_projects().items():
+        assert {deliverable.skill for deliverable in deliverables} <= set(KINDS), name
+        assert {deliverable.relation for deliverable in deliverables[1:]} <= {"+", "-", "*"}, name
+        assert deliverables[0].relation == "", name
+        assert all(deliverable.nouns and deliverable.orders for deliverable in deliverables), name
 
 
 def test_names_of_the_examination_are_in_no_lesson() -> None:
