@@ -229,10 +229,10 @@ def read_toml(path: Path, *, required: bool = False) -> Source:
         ) from None
 
 
-def _not_utf8(content: bytes, place: str, path: Path) -> ConfigError:
+def _not_utf8(content: bytes, location: str, path: Path) -> ConfigError:
     """Return the error of a file that is no text in UTF-8, with the commands that convert it."""
     encoding = guess_encoding(content)
-    message = f"{place}: not UTF-8 text; {describe_encoding(encoding)}"
+    message = f"{location}: not UTF-8 text; {describe_encoding(encoding)}"
     if not encoding:
         return ConfigError(message, hint="TOML files are UTF-8 text")
     command, converted = conversion_command(str(path), encoding)

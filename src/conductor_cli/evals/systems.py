@@ -120,7 +120,7 @@ def _copies(worker: Worker, seed: int) -> tuple[Worker, ...]:
     return tuple(copies)
 
 
-def _render_prompt(question: Question, step: Step, seen: Sequence[SeenStep]) -> str:
+def _render_prompt(question: Question, step: Step, seen_steps: Sequence[SeenStep]) -> str:
     """Return what a worker reads in a fixed plan.
 
     The question, or earlier answers, too, and what to do with them.
@@ -128,7 +128,7 @@ def _render_prompt(question: Question, step: Step, seen: Sequence[SeenStep]) -> 
     if step.subtask == ANSWER_DIRECTLY:
         return question_text(question)
     answers = []
-    for item in seen:
+    for item in seen_steps:
         if item.answer is None:
             continue
         origin = {"step": str(item.number), "worker": item.worker}

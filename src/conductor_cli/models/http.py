@@ -415,15 +415,15 @@ class HttpClient:
         if _lacks_descriptors(error):
             message = f"{self.name} cannot be reached: the system allows no further open file"
             return ModelError("connect", message, hint=_HINTS["descriptors"])
-        reason, what = reason_of(error)
+        reason, problem = reason_of(error)
         excerpt = ""
         if not _may_show_headers(error):
             excerpt = clean_excerpt(str(error), self._secrets)
         silent = reason == "connect" and is_loopback(self.base_url) and "SSL" not in excerpt
         words = without_numbers(excerpt)
         hint = _HINTS.get("silent" if silent else reason, "")
-        name = self.name if what.startswith("cannot") else f"{self.name}:"
-        return ModelError(reason, f"{name} {what}{f': {words}' if words else ''}", hint=hint)
+        name = self.name if problem.startswith("cannot") else f"{self.name}:"
+        return ModelError(reason, f"{name} {problem}{f': {words}' if words else ''}", hint=hint)
 
 
 @asynccontextmanager
@@ -450,11 +450,11 @@ async def send_to_addresses(
     except (ModelError, TimeoutError):
         raise
     except Exception as error:
-        reason, what = reason_of(error)
+        reason, problem = reason_of(error)
         words = without_numbers(clean_excerpt(str(error), Secrets()))
         if words:
-            what += f": {words}"
-        raise ModelError(reason, f"{name} {what}", hint=_HINTS.get(reason, "")) from error
+            problem += f": {words}"
+        raise ModelError(reason, f"{name} {problem}", hint=_HINTS.get(reason, "")) from error
     finally:
         if client is not None:
             await client.aclose()

@@ -442,14 +442,18 @@ class Upload:
 
 def read_image(data: bytes) -> Upload:
     """Return the bytes of an image with its size. Raises for anything else, as a validator does."""
-    found = media_type_of(data)
-    if not found.startswith("image/"):
-        what = describe_refused(data) or ("a PDF document" if found == PDF else "not an image")
-        raise fault(f"is {what}; images are PNG, JPEG, GIF or WebP", "unsupported_image_media_type")
-    size = image_size(data, found)
+    media_type = media_type_of(data)
+    if not media_type.startswith("image/"):
+        description = describe_refused(data) or (
+            "a PDF document" if media_type == PDF else "not an image"
+        )
+        raise fault(
+            f"is {description}; images are PNG, JPEG, GIF or WebP", "unsupported_image_media_type"
+        )
+    size = image_size(data, media_type)
     if size is None:
         raise fault("is a damaged or truncated image", "invalid_image")
-    return Upload(data, found, size)
+    return Upload(data, media_type, size)
 
 
 def read_document(data: bytes) -> Upload:
@@ -457,24 +461,26 @@ def read_document(data: bytes) -> Upload:
 
     Raises for anything else, as a validator does.
     """
-    found = media_type_of(data)
-    if found.startswith("image/"):
+    media_type = media_type_of(data)
+    if media_type.startswith("image/"):
         return read_image(data)
-    if found == PDF:
-        return Upload(data, found)
+    if media_type == PDF:
+        return Upload(data, media_type)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        what = describe_refused(data) or "neither a PDF document, an image, nor a text in UTF-8"
+        description = (
+            describe_refused(data) or "neither a PDF document, an image, nor a text in UTF-8"
+        )
         encoding = guess_encoding(data)
         if encoding:
-            what += f"; {describe_encoding(encoding)}"
-        raise fault(f"is {what}", "unsupported_file")
+            description += f"; {describe_encoding(encoding)}"
+        raise fault(f"is {description}", "unsupported_file")
     if not text:
         raise fault("is empty", "unsupported_file")
-    return Upload(data, found, text=text)
+    return Upload(data, media_type, text=text)
 
 
 def bytes_of_url(url: str) -> bytes:
@@ -482,8 +488,8 @@ def bytes_of_url(url: str) -> bytes:
     head = _DATA_URL.match(url)
     if head is None:
         is_link = url[:8].lower().startswith(("http:", "https:"))
-        what = "is a link, and this server fetches none" if is_link else "is not a data URL"
-        raise fault(f"{what}: send data:image/png;base64,…", "invalid_image_url")
+        problem = "is a link, and this server fetches none" if is_link else "is not a data URL"
+        raise fault(f"{problem}: send data:image/png;base64,…", "invalid_image_url")
     if not head[0].lower().endswith(";base64,"):
         raise fault("must be in base64: data:image/png;base64,…", "invalid_base64_image")
     return bytes_of_base64(url[head.end() :])
@@ -546,30 +552,30 @@ class AttachmentCollector:
             )
         return self._known[sha256]
 
-    def take(self, parts: Iterable[Part] | None) -> Taken:
+    def take(self, parts: Iterable[Part] | None) -> ContentPieces:
         """Return what the parts of a content become."""
         pieces = list[Any]()
         for part in parts or ():
             pieces += [piece for piece in part.take(self) if piece != ""]
-        return Taken(found=tuple(pieces))
+        return ContentPieces(pieces=tuple(pieces))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class ContentPieces:
     """What the parts of a content became.
 
     Texts, what they carry, and calls or results, in order.
     """
 
-    found: tuple[str | Attachment | ToolCall | Message, ...]
+    pieces: tuple[str | Attachment | ToolCall | Message, ...]
 
     @property
     def texts(self) -> list[str]:
-        return [each for each in self.found if isinstance(each, str)]
+        return [piece for piece in self.pieces if isinstance(piece, str)]
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
-        return tuple(each for each in self.found if isinstance(each, Attachment))
+        return tuple(piece for piece in self.pieces if isinstance(piece, Attachment))
 
     # Any field
     def message(self, role: Role, *, joint: str = "\n", prefix: str = "", **fields: Any) -> Message:  # noqa: ANN401
@@ -577,13 +583,13 @@ class Taken:
         content = ""
         places = list[int]()
         between = joint
-        for each in self.found:
-            if isinstance(each, Attachment):
+        for piece in self.pieces:
+            if isinstance(piece, Attachment):
                 places.append(len(content))
                 between = "\n"
-            elif isinstance(each, str):
+            elif isinstance(piece, str):
                 # A copy of megabytes would take long
-                content += f"{between}{each}" if content else prefix + each
+                content += f"{between}{piece}" if content else prefix + piece
                 between = joint
         return Message(
             role=role, content=content, attachments=self.attachments, places=tuple(places), **fields

@@ -91,10 +91,10 @@ class ChatEncoder:
         return self._chunk({"tool_calls": [{"index": index, **self._call_object(call)}]})
 
     def end(self, answer: ServedAnswer) -> bytes:
-        own = {"conductor": conductor_object(answer, self._request.ignored)}
+        extension = {"conductor": conductor_object(answer, self._request.ignored)}
         if not self._request.include_usage:
-            return self._chunk({}, finish_of(answer), own) + DONE
-        last = {**self._head, "choices": [], "usage": chat_usage(answer.usage), **own}
+            return self._chunk({}, finish_of(answer), extension) + DONE
+        last = {**self._head, "choices": [], "usage": chat_usage(answer.usage), **extension}
         return self._chunk({}, finish_of(answer)) + data_event(last) + DONE
 
     def failed(self, error: RequestError) -> bytes:
@@ -233,20 +233,26 @@ class ChatCompletionsApi:
     encoder = ChatEncoder
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
-        asked = validate_body(ChatBody, body)
+        request_body = validate_body(ChatBody, body)
         files = AttachmentCollector()
         # Any word. It may also stand in an object `reasoning`, as in Responses.
-        reasoning = asked.reasoning if isinstance(asked.reasoning, Mapping) else {}
-        effort = asked.reasoning_effort or reasoning.get("effort")
+        reasoning = request_body.reasoning if isinstance(request_body.reasoning, Mapping) else {}
+        effort = request_body.reasoning_effort or reasoning.get("effort")
         return ClientRequest(
-            messages=_read_messages(asked.messages, files),
+            messages=_read_messages(request_body.messages, files),
             blobs=files.blobs,
-            max_tokens=asked.max_completion_tokens or asked.max_tokens,
+            max_tokens=request_body.max_completion_tokens or request_body.max_tokens,
             effort=effort if isinstance(effort, str) else "",
-            ignored=ignored_fields(asked, body),
-            include_usage=bool(asked.stream_options and asked.stream_options.include_usage),
-            **(asked.response_format.read("response_format") if asked.response_format else {}),
-            **asked.read_options(),
+            ignored=ignored_fields(request_body, body),
+            include_usage=bool(
+                request_body.stream_options and request_body.stream_options.include_usage
+            ),
+            **(
+                request_body.response_format.read("response_format")
+                if request_body.response_format
+                else {}
+            ),
+            **request_body.read_options(),
         )
 
 
@@ -268,19 +274,19 @@ def _read_messages(
         where = f"messages[{number}]"
         if entry.content is None and entry.role != "assistant":
             raise refused(f"{where}.content", "is missing", MISSING)
-        taken = files.take(entry.content)
-        if taken.attachments and entry.role in {"system", "developer", "assistant"}:
+        content = files.take(entry.content)
+        if content.attachments and entry.role in {"system", "developer", "assistant"}:
             raise refused(f"{where}.content", TEXT_ONLY)
         match entry.role:
             case "system" | "developer" if talk:
-                talk += late_instructions(taken.texts)
+                talk += late_instructions(content.texts)
             case "system" | "developer":
-                system.append("\n".join(taken.texts))
+                system.append("\n".join(content.texts))
             case "user":
                 speaker = f"{entry.name}: " if are_named and entry.name else ""
-                talk.append(taken.message("user", prefix=speaker))
+                talk.append(content.message("user", prefix=speaker))
             case "assistant":
-                text = "\n".join(taken.texts) or entry.refusal or ""
+                text = "\n".join(content.texts) or entry.refusal or ""
                 calls = [
                     call.read(f"{where}.tool_calls[{n}]")
                     for n, call in enumerate(entry.tool_calls or ())
@@ -299,5 +305,5 @@ def _read_messages(
                 )
             case _:
                 call = entry.tool_call_id if entry.role == "tool" else called
-                talk.append(taken.message("tool", tool_call_id=call or ""))
+                talk.append(content.message("tool", tool_call_id=call or ""))
     return with_system_text(system, talk)

@@ -107,7 +107,7 @@ def request_error(
         # midnight; a client that was told so would wait in silence until then.
         code = failure.reason or "limit"
         status = 504 if code == "limit_time" else 429
-    reasons = {each.reason for each in attempts} if failure.kind == "worker" else set()
+    reasons = {attempt.reason for attempt in attempts} if failure.kind == "worker" else set()
     # The same request meets these again
     if reasons and reasons <= {"auth", "missing", "refused", "file"}:
         status = 400
@@ -115,7 +115,7 @@ def request_error(
         status = 400
         code = TOO_LONG
         retry_after = None
-    said = one_line(failure.message)[:1000]
+    summary = one_line(failure.message)[:1000]
     hint = one_line(failure.hint)[:400]
     if failure.reason in {"taken_over", "state"}:
         code = failure.reason
@@ -123,7 +123,7 @@ def request_error(
     if failure.reason == "state":
         hint = ""
         retry_after = 2.0
-    message = f"{said} ({hint})" if hint else said
+    message = f"{summary} ({hint})" if hint else summary
     if status >= 500 and run:
         message = f"{message} [run {run}]"
     return RequestError(status, code, message, retry_after=retry_after)
@@ -164,8 +164,8 @@ def error_body(
         param = "messages"
         counts = tokens_over(message, tokens if is_anthropic else None)
         if is_anthropic:
-            said = message if counts is None else f"{counts[0]} tokens > {counts[1]} maximum"
-            message = f"prompt is too long: {said}"
+            excess = message if counts is None else f"{counts[0]} tokens > {counts[1]} maximum"
+            message = f"prompt is too long: {excess}"
         elif counts is None:
             ending = "Please reduce the length of the messages."
             message = f"Your input exceeds the context window of this model: {message}. {ending}"
@@ -176,8 +176,8 @@ def error_body(
                 f"{counts[0]} tokens. Please reduce the length of the messages."
             )
     if is_anthropic:
-        told: dict[str, Any] = {"type": anthropic, "message": message}
+        reported: dict[str, Any] = {"type": anthropic, "message": message}
         if error.details is not None:
-            told["details"] = dict(error.details)
-        return {"type": "error", "error": told, "request_id": run or None}
+            reported["details"] = dict(error.details)
+        return {"type": "error", "error": reported, "request_id": run or None}
     return {"error": {"message": message, "type": openai, "param": param, "code": error.code}}

@@ -340,8 +340,8 @@ class _ResultBlock(Part):
     is_error: bool | None = None
 
     def take(self, files: AttachmentCollector) -> Iterator[Message]:
-        taken = files.take(self.content)
-        yield taken.message("tool", tool_call_id=self.tool_use_id, is_error=bool(self.is_error))
+        content = files.take(self.content)
+        yield content.message("tool", tool_call_id=self.tool_use_id, is_error=bool(self.is_error))
 
 
 class _DroppedBlock(Part):
@@ -468,13 +468,13 @@ class MessagesApi:
     encoder = MessagesEncoder
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
-        asked = validate_body(MessagesBody, body)
-        _refuse_thread(asked.thread)
+        request_body = validate_body(MessagesBody, body)
+        _refuse_thread(request_body.thread)
         files = AttachmentCollector()
-        config = asked.output_config or _OutputConfig()
-        thinking = asked.thinking or _Thinking()
+        config = request_body.output_config or _OutputConfig()
+        thinking = request_body.thinking or _Thinking()
         # `output_format` is the older place of a schema.
-        form = asked.output_format
+        form = request_body.output_format
         where = "output_format"
         if config.format:
             form = config.format
@@ -483,27 +483,27 @@ class MessagesApi:
         effort = ""
         if isinstance(config.effort, str) and config.effort != "high":
             effort = config.effort
-        tools, hosted = _read_tools(asked)
-        kept, choice, needed = _read_choice(asked.tool_choice, tools, hosted)
+        tools, hosted = _read_tools(request_body)
+        kept, choice, needed = _read_choice(request_body.tool_choice, tools, hosted)
         return ClientRequest(
-            model=asked.model,
-            messages=_read_turns(asked, files),
+            model=request_body.model,
+            messages=_read_turns(request_body, files),
             blobs=files.blobs,
             tools=kept,
             tool_choice=choice,
             hosted=unique_texts(needed),
             parallel_tool_calls=not (
-                asked.tool_choice and asked.tool_choice.disable_parallel_tool_use
+                request_body.tool_choice and request_body.tool_choice.disable_parallel_tool_use
             ),
-            max_tokens=asked.max_tokens,
-            temperature=asked.temperature,
-            stop=unique_texts(asked.stop_sequences),
-            sampling=read_sampling(asked),
-            ignored=ignored_fields(asked, body),
+            max_tokens=request_body.max_tokens,
+            temperature=request_body.temperature,
+            stop=unique_texts(request_body.stop_sequences),
+            sampling=read_sampling(request_body),
+            ignored=ignored_fields(request_body, body),
             effort=effort,
-            stream=bool(asked.stream),
+            stream=bool(request_body.stream),
             include_usage=True,
-            max_cost=asked.max_cost,
+            max_cost=request_body.max_cost,
             shows_reasoning=thinking.type != "disabled" and thinking.display != "omitted",
             **(form.read(where) if form else {}),
         )
@@ -566,13 +566,13 @@ def _read_turns(parsed: MessagesBody, files: AttachmentCollector) -> tuple[Messa
             talk += late_instructions(content.texts)
         elif turn.role == "assistant":
             # The texts of one reply are one text, which other blocks interrupt.
-            calls = tuple(each for each in content.found if isinstance(each, ToolCall))
+            calls = tuple(piece for piece in content.pieces if isinstance(piece, ToolCall))
             if content.texts or calls:
                 talk.append(
                     Message(role="assistant", content="".join(content.texts), tool_calls=calls)
                 )
         else:
-            results = [each for each in content.found if isinstance(each, Message)]
+            results = [piece for piece in content.pieces if isinstance(piece, Message)]
             talk += results
             if content.texts or content.attachments or not results:
                 talk.append(content.message("user", joint="\n\n"))
@@ -595,8 +595,8 @@ def _read_tools(parsed: MessagesBody) -> tuple[dict[str, Tool], dict[str, str]]:
         if tool.type not in {None, "custom"}:
             kind = kind_of_tool(str(tool.type))
             if kind in MESSAGES_TOOLS:
-                own = MESSAGES_TOOLS[kind]
-                offered = replace(own, name=tool.name or own.name)
+                builtin = MESSAGES_TOOLS[kind]
+                offered = replace(builtin, name=tool.name or builtin.name)
                 add_tool(tools, offered, f"tools[{number}].name")
             elif kind in CLIENT_RUN_UNSERVED:
                 raise refused(f"tools[{number}].type", NO_SCREENS, "unsupported_content")

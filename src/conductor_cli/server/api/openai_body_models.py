@@ -292,8 +292,8 @@ class OpenAIAsking(Asking):
                 raise refused(f"{where}.name", "is missing", MISSING)
             else:
                 yield from (
-                    (f"{where}.tools[{n}]", each, entry.name)
-                    for n, each in enumerate(entry.tools or ())
+                    (f"{where}.tools[{n}]", tool, entry.name)
+                    for n, tool in enumerate(entry.tools or ())
                 )
 
     def _choose(self, tools: dict[str, Tool], hosted: Sequence[str]) -> Choice:
@@ -307,11 +307,11 @@ class OpenAIAsking(Asking):
             if inner.tools is None:
                 raise refused(f"{where}.tools", "is missing", MISSING)
             allowed = []
-            for number, each in enumerate(inner.tools):
-                if each.is_of_client(tools):
-                    allowed.append(each.named(f"{where}.tools[{number}]", tools))
+            for number, tool in enumerate(inner.tools):
+                if tool.is_of_client(tools):
+                    allowed.append(tool.named(f"{where}.tools[{number}]", tools))
             hosted = [
-                kind_of_tool(each.type) for each in inner.tools if not each.is_of_client(tools)
+                kind_of_tool(tool.type) for tool in inner.tools if not tool.is_of_client(tools)
             ]
             tools = by_name(allowed)
             mode = inner.mode or "auto"

@@ -246,14 +246,14 @@ class ResponsesEncoder:
 
     def _text_of_call(self, item: Item, field: str, index: int) -> list[bytes]:
         """Return the events of the text that a call has in one field."""
-        place: dict[str, Any] = {"item_id": item["id"], "output_index": index}
+        position: dict[str, Any] = {"item_id": item["id"], "output_index": index}
         event = f"response.{item['type']}_{field}"
         text = {field: item[field]}
         if field == "arguments":
             text["name"] = item["name"]
         return [
-            self._event(f"{event}.delta", **place, delta=item[field]),
-            self._event(f"{event}.done", **place, **text),
+            self._event(f"{event}.delta", **position, delta=item[field]),
+            self._event(f"{event}.done", **position, **text),
         ]
 
     def end(self, answer: ServedAnswer) -> bytes:
@@ -267,7 +267,7 @@ class ResponsesEncoder:
 
     def failed(self, error: RequestError) -> bytes:
         """Some clients read only the first of the two events, others only the second."""
-        own = error_body(error)["error"]
+        envelope = error_body(error)["error"]
         # One of the codes that OpenAI has, which says whether Codex sends the request again: not
         # after the first two.
         if error.code == TOO_LONG:
@@ -276,12 +276,16 @@ class ResponsesEncoder:
             code = "invalid_prompt"
         else:
             code = "rate_limit_exceeded" if error.status == 429 else "server_error"
-        told = {"code": code, "message": own["message"]}
+        reported = {"code": code, "message": envelope["message"]}
         begun = [self._open.item("incomplete")] if self._open is not None else []
-        response = self.response("failed", [*self._output, *begun]) | {"error": told}
+        response = self.response("failed", [*self._output, *begun]) | {"error": reported}
         failed = self._event("response.failed", response=response)
         return failed + self._event(
-            "error", code=own["code"], message=own["message"], param=own["param"], error=own
+            "error",
+            code=envelope["code"],
+            message=envelope["message"],
+            param=envelope["param"],
+            error=envelope,
         )
 
     def whole(self, answer: ServedAnswer) -> dict[str, Any]:
@@ -304,9 +308,9 @@ class ResponsesEncoder:
         if self._open is None or self._open.kind is not kind:
             before = self._close() + self._begin_item(kind)
         assert self._open is not None
-        known = min(max(self._request.after + 1 - self._numbered, 0), len(text))
+        already_sent = min(max(self._request.after + 1 - self._numbered, 0), len(text))
         name, fields = self._open.piece(text)
-        return before + self._event(name, size=len(text), **fields | {"delta": text[known:]})
+        return before + self._event(name, size=len(text), **fields | {"delta": text[already_sent:]})
 
     def _begin_item(self, kind: _ItemKind) -> bytes:
         number = self._begun[kind.prefix]
@@ -572,31 +576,31 @@ class ResponsesApi:
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
         if body.get("prompt") and "input" not in body:
             body = {**body, "input": []}  # so that the reason is told, and not what is missing
-        asked = validate_body(ResponsesBody, body)
+        request_body = validate_body(ResponsesBody, body)
         files = AttachmentCollector()
-        previous = asked.previous_response_id or ""
+        previous = request_body.previous_response_id or ""
         if previous and not previous.startswith(RESPONSE):
             message = f"Previous response with id {quoted(previous)} not found."
             raise RequestError(
                 400, "previous_response_not_found", message, param="previous_response_id"
             )
-        if asked.background and asked.store is False:
+        if request_body.background and request_body.store is False:
             raise refused("background", "needs store: the response is read later")
-        effort = asked.reasoning.effort if asked.reasoning is not None else None
-        form = asked.text.format if asked.text is not None else None
+        effort = request_body.reasoning.effort if request_body.reasoning is not None else None
+        form = request_body.text.format if request_body.text is not None else None
         return ClientRequest(
-            messages=_read_items(asked, files),
+            messages=_read_items(request_body, files),
             blobs=files.blobs,
-            max_tokens=asked.max_output_tokens,
+            max_tokens=request_body.max_output_tokens,
             effort=effort if isinstance(effort, str) else "",
             include_usage=True,
             previous=previous.removeprefix(RESPONSE),
-            metadata=asked.metadata or {},
-            background=bool(asked.background),
-            echo=_echo_of(asked, body),
-            ignored=(*_ineffective(asked), *ignored_fields(asked, body)),
+            metadata=request_body.metadata or {},
+            background=bool(request_body.background),
+            echo=_echo_of(request_body, body),
+            ignored=(*_ineffective(request_body), *ignored_fields(request_body, body)),
             **(form.read("text.format") if form else {}),
-            **asked.read_options(),
+            **request_body.read_options(),
         )
 
 

@@ -57,10 +57,10 @@ class Readiness:
         """
         now = asyncio.get_running_loop().time()
         self._askers = {
-            name: each for name, each in self._askers.items() if now - each[0] <= LATELY
+            name: answered for name, answered in self._askers.items() if now - answered[0] <= LATELY
         }
-        told = self._askers.get(asker, (now, 0))[1] + self._leaves
-        self._askers[asker] = now, told
+        count = self._askers.get(asker, (now, 0))[1] + self._leaves
+        self._askers[asker] = now, count
         if self._leaves:
             self._look_who_waits()
             return ["server"]
@@ -80,7 +80,9 @@ class Readiness:
 
     def _look_who_waits(self) -> None:
         now = asyncio.get_running_loop().time()
-        if all(told >= TIMES or now - asked > LATELY for asked, told in self._askers.values()):
+        if all(
+            count >= TIMES or now - asked_at > LATELY for asked_at, count in self._askers.values()
+        ):
             self._all_told.set()
 
     async def _state_problem(self) -> str:

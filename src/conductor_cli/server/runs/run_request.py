@@ -296,22 +296,22 @@ async def build_job(
     principal = Principal(key=key)
     remarks = list[str]()
     attacher = Attacher(attachments, settings, remarks.append)
-    asked = await _parse_conversation(starter, request, attacher, principal)
-    if purpose is not None and asked.plan is None and not settings.rehearsal:
-        asked = replace(asked, plan=await _utility_plan(starter, settings, purpose))
+    parsed = await _parse_conversation(starter, request, attacher, principal)
+    if purpose is not None and parsed.plan is None and not settings.rehearsal:
+        parsed = replace(parsed, plan=await _utility_plan(starter, settings, purpose))
     only = starter.options.workers
     if request.hosted:
         only = await _workers_for_hosted(settings, request.hosted, only)
-        asked = replace(asked, plan=None)
+        parsed = replace(parsed, plan=None)
     streams = request.stream and not holds_text(request)
     spec = RunSpec(
-        question=asked.question,
-        plan=asked.plan,
+        question=parsed.question,
+        plan=parsed.plan,
         id=run,
         streams_answer=streams,
         streams_nested=streams,
         origin=principal.origin,
-        reviews=asked.plan is None,  # a review would be the step that answers
+        reviews=parsed.plan is None,  # a review would be the step that answers
         notices=tuple(remarks),
     )
     return ServedJob(
