@@ -130,6 +130,8 @@ def run_program(code: str) -> str:
         raise ConfigError(
             "the world's Python runs in a sandbox, and bwrap is missing", hint="install bubblewrap"
         )
+    if "\0" in code:  # No argument of a program may hold one
+        return "SyntaxError: source code cannot contain null bytes"
     links: list[str] = []
     for name in ("bin", "lib", "lib64"):
         links += ["--symlink", f"usr/{name}", f"/{name}"]
