@@ -1,7 +1,7 @@
 # Every target works from a fresh clone: it installs what it needs first.
 .DEFAULT_GOAL := help
 .PHONY: help setup train-setup demo test check check-long coverage mutants lint types contracts docs freeze docs-check bench instructions real \
-  bench-conductor bench-planner newest rehearsal rewards planner faults clients conformance screens audit sbom wheels lock clean
+  bench-conductor bench-planner newest rehearsal rewards planner conductor-eval faults clients conformance screens audit sbom wheels lock clean
 PYTHON ?= python3
 # Images of containers often set it, and then each process of the tests compiles pytest's plugins anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -95,6 +95,10 @@ planner: setup train-setup ## train a planner on lessons, hours; resumes when ca
 	@$(BIN)/python -m training.planner.supervised --base $(MODEL) --out build/planner $(ARGS)
 	@$(BIN)/python -m training.planner.examine --model $(MODEL) --adapter build/planner/adapter.gguf \
 	  --out build/planner/examined
+
+conductor-eval: setup ## ask published questions of real models, hours; resumes (REAL_MODELS=DIR QUESTIONS=DIR: docs/research/suites.md; ARGS="--n 5")
+	@OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 $(BIN)/python -m training.planner.suites --models "$(REAL_MODELS)" \
+	  --questions "$(QUESTIONS)" --out build/suites $(ARGS)
 
 faults: setup ## try what can go wrong, 45 minutes (ARGS="kills --minutes 5": less); docs/research/reliability.md has the counts
 	@$(BIN)/python -m scripts.faults $(ARGS)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import shutil
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 
+from conductor_cli.app.opening import OpeningRequest, open_orchestra
 from conductor_cli.core.chat import Chunk, Message, Request, Tool
 from conductor_cli.core.events import Mode
 from conductor_cli.core.plan import Plan, PlanRules, check_plan, unread_steps
@@ -28,6 +30,7 @@ from conductor_cli.models.llama.loading import LlamaOptions
 from conductor_cli.run import Orchestra, RunSpec, Team, start_run
 from tests.core.plan_formats.reading import plan_in
 from tests.models.kit import calls, chunks_of, text, used
+from training.planner import suites
 
 
 class RealModel(NamedTuple):
@@ -206,3 +209,30 @@ def test_a_run_pays_for_no_step_that_the_answer_does_not_read() -> None:
     trace = asyncio.run(go())
     assert unread_steps([record.step for record in trace.steps]) == ()
     assert trace.answer == "Done."
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_the_table_of_suites_has_the_planner_of_this_package_and_a_writer_of_programs(
+    tmp_path: Path,
+) -> None:
+    for model in (SMALL, LARGER):
+        path_of(model)
+    settings = suites.settings_of(suites.SETTINGS, Path(DIRECTORY), tmp_path)
+    suites.install_planner(settings, Path(DIRECTORY))
+    question = Message(role="user", content="What is 1,234 times 5,678?")
+
+    async def go() -> tuple[Team, list[Chunk]]:
+        opened = await open_orchestra(OpeningRequest(settings=settings))
+        try:
+            team = suites.with_measured_models(opened.orchestra).team
+            request = Request(messages=(question,), max_tokens=96, temperature=0.0)
+            return team, await chunks_of(team.workers["calculator"], request)
+        finally:
+            await opened.close()
+
+    team, chunks = asyncio.run(go())
+    assert team.name.startswith("qwen2.5-coder-0.5b-q4_k_m")
+    assert "conductor-0.5b" in team.name
+    assert team.profile.name == "kinds"
+    assert text(chunks).replace(",", "") == "7006652"
+    assert used(chunks).seconds > 0
