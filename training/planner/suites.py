@@ -20,7 +20,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -48,7 +48,13 @@ from conductor_cli.models.weights.import_file import import_model
 from conductor_cli.models.weights.registry import find_registry_model, load_registry
 from conductor_cli.models.weights.verify import hash_file
 from conductor_cli.run import Orchestra
-from training.planner.suites_table import by_suite, insert_table, table_text, verdict_lines
+from training.planner.suites_table import (
+    RIVALS_IN_TOKENS,
+    by_suite,
+    insert_table,
+    table_text,
+    verdict_lines,
+)
 from training.planner.world.models import PROGRAM_RULE, find_program_text
 from training.planner.world.programs import run_program
 
@@ -325,9 +331,9 @@ async def answer_all(
     stored: Evaluation, systems: Sequence[System], orchestra: Orchestra, cases: Sequence[Case]
 ) -> None:
     """Answer what is not answered yet, and say of each answer what became of it."""
-    asked = {case.id for case in cases}
-    done = sum(case in asked for _, case, _ in stored.judged())
-    total = len(systems) * len(cases)
+    runs = set(product([system.name for system in systems], [case.id for case in cases]))
+    done = sum((system, case) in runs for system, case, _ in stored.judged())
+    total = len(runs)
     print(f"{stored.directory.name}: {done} of {total} are answered", flush=True)
     async with aclosing(run_cases(stored, systems, orchestra, cases=cases, parallel=1)) as outcomes:
         async for outcome in outcomes:
@@ -371,7 +377,11 @@ async def answer_suites(
         stored = open_stored(
             directory / "answers", orchestra, systems, questions.asked, opened.planner
         )
-        await answer_all(stored, systems, orchestra, questions.asked[: count * len(SLICES)])
+        asked = questions.asked[: count * len(SLICES)]
+        # The dearest ways come last: workers and plans can be compared before
+        cheaper = [system for system in systems if system.name not in RIVALS_IN_TOKENS]
+        await answer_all(stored, cheaper, orchestra, asked)
+        await answer_all(stored, systems, orchestra, asked)
         best = best_by_suite(orchestra.team.pool, calibrated)
         notes = _notes(orchestra, best, questions)
         names = tuple(system.name for system in systems)

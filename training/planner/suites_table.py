@@ -228,12 +228,19 @@ def table_text(
     `digests` has the SHA-256 of each suite's file, `wanted` is as in `verdict_lines`.
     """
     suites = by_suite(outcomes, [*digests], systems)
+    # Votes and mixtures are made last, so there may be more questions without them
+    cheaper = [system for system in systems if system not in RIVALS_IN_TOKENS]
+    compared = by_suite(outcomes, [*digests], cheaper)
     lines = ["## Verdict", "", *verdict_lines(suites, systems, wanted), ""]
-    lines += ["## Plans and the best worker alone", "", *difference_lines(suites, systems), ""]
+    lines += ["## Plans and the best worker alone", "", *difference_lines(compared, cheaper), ""]
+    lines += ["## The plans", "", *plan_lines(compared), ""]
     lines += ["## All systems", "", *suite_lines(over_all(suites), systems), ""]
     for suite in suites:
         lines += [*suite_lines(suite, systems), ""]
-    lines += ["## The plans", "", *plan_lines(suites), ""]
+    if over_all(compared).questions > over_all(suites).questions:
+        lines += ["## Without the vote and the mixture, which come last", ""]
+        for suite in (over_all(compared), *compared):
+            lines += [*suite_lines(suite, cheaper), ""]
     lines += ["## What was run", ""]
     failed = sum(outcome.verdict == "failed" for outcome in outcomes)
     lines += [f"- {note}" for note in (*notes, f"runs that failed and are in no figure: {failed}")]

@@ -166,6 +166,8 @@ def test_a_question_that_was_answered_is_never_asked_again(
     assert table(2) == 0
     assert answers_in(tmp_path)[: len(before)] == before
     assert len(answers_in(tmp_path)) == 2 * len(before) == 2 * 4 * len(SYSTEMS)
+    first = [outcome.system for outcome in answers_in(tmp_path)[: 4 * 5]]
+    assert not {"vote", "moa"} & set(first), "the dearest ways come last"
 
 
 @needs_sandbox
@@ -351,7 +353,17 @@ def test_a_question_counts_only_where_every_system_has_answered_it() -> None:
     ]
     text = made_table(12, made)
     assert "### gsm8k: 11 questions" in text
+    assert "### all: 23 questions" in text
     assert "runs that failed and are in no figure: 1" in text
+
+
+def test_plans_are_compared_before_votes_are_made() -> None:
+    rivals = {"vote": "!" * 12, "moa": "!" * 12}
+    made = [*outcomes_of("gsm8k", {**GAIN, **rivals}), *outcomes_of("mbpp", {**GAIN, **rivals})]
+    text = made_table(12, made)
+    assert "**No verdict yet**: a suite has no question that every system has answered." in text
+    assert "| all | `alone:larger` | 12 of 24 | 24 | +50.0 |" in text
+    assert "### gsm8k: 12 questions" in text.partition("## Without the vote")[2]
 
 
 def test_the_best_worker_of_each_suite_is_the_one_that_calibration_found() -> None:
