@@ -41,6 +41,9 @@ from conductor_cli.core.events import StepDelta
 PACKAGE: Final = Path(conductor_cli.__file__).parent
 WORKER: Final = "worker"
 QUESTION: Final = "Which island is far away?"
+FIRST_QUESTION: Final = "Which island is near?"
+"""What a server is asked before: the same question again may be answered by the run that is there.
+"""
 MARK: Final = "Zanzibar"
 """The token that is traced."""
 
@@ -216,9 +219,9 @@ def trace_request(tracer: Tracer) -> list[str]:
             tracer.is_open = False
 
     def use(address: str) -> None:
-        read_answer(address)
+        read_answer(address, FIRST_QUESTION)
         tracer.is_open = True
-        read_answer(address)
+        read_answer(address, QUESTION)
 
     tracer.sees_call = see
     with tracer.watch():
@@ -237,9 +240,9 @@ def trace_token(tracer: Tracer) -> list[str]:
         tracer.is_caused.set(tracer.is_open)
 
     def use(address: str) -> None:
-        read_answer(address)
+        read_answer(address, FIRST_QUESTION)
         is_second.set()
-        for line in answer_lines(address):
+        for line in answer_lines(address, QUESTION):
             if has_mark(line):
                 tracer.is_open = False
 
@@ -282,9 +285,9 @@ def serve(use: Callable[[str], None]) -> None:
         client.join()
 
 
-def answer_lines(address: str) -> Iterator[bytes]:
+def answer_lines(address: str, question: str) -> Iterator[bytes]:
     """Yield the lines of a streamed answer as they come."""
-    messages = [{"role": "user", "content": QUESTION}]
+    messages = [{"role": "user", "content": question}]
     body = json.dumps({"model": "conductor-mini", "stream": True, "messages": messages})
     connection = HTTPConnection(address)
     connection.request("POST", "/v1/chat/completions", body)
@@ -292,9 +295,9 @@ def answer_lines(address: str) -> Iterator[bytes]:
     connection.close()
 
 
-def read_answer(address: str) -> None:
+def read_answer(address: str, question: str) -> None:
     """Read a streamed answer to its end."""
-    if not any(has_mark(line) for line in answer_lines(address)):
+    if not any(has_mark(line) for line in answer_lines(address, question)):
         raise SystemExit("the server gave no answer")
 
 

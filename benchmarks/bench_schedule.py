@@ -1,8 +1,9 @@
 """How close the wall time of a workflow comes to its critical path.
 
 That is the longest chain of steps that the answer needs. The path is taken from the time that each
-step took as its worker saw it, since how late the system wakes a process is not ours. Beside it
-stand the same plan as bare tasks of asyncio, run right after ours, and each step as 50 ms flat.
+step took as its worker saw it, since how late the system wakes a process is not ours. The plan is
+the one that was run: the last step waits also for those that no other step reads. Beside it stand
+the same plan as bare tasks of asyncio, run right after ours, and each step as 50 ms flat.
 
 What exceeds the path is the processor time of the run, about a millisecond for each step and for
 its beginning: nothing waits. So the bound says what a run may compute, for steps that are far
@@ -40,8 +41,8 @@ POOL: Final = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in 
 class Took:
     """One workflow.
 
-    Its wall time, the processor time in it, the wall time of its steps as bare tasks, and what each
-    step took, by number.
+    The plan as it was run, its wall time, the processor time in it, the wall time of its steps as
+    bare tasks, and what each step took, by number.
     """
 
     plan: Plan
@@ -172,7 +173,9 @@ async def _run(number: int, plan: Plan) -> Took:
     took.processor = time.thread_time() - computed
     if run.trace.state != "finished" or run.trace.partial:
         raise SystemExit(f"a workflow did not finish: {run.trace.error}")
-    took.bare = await _bare(plan)
+    # The last step of the run reads also what no other step of the plan reads
+    took.plan = run.state.current_plan()
+    took.bare = await _bare(took.plan)
     return took
 
 
