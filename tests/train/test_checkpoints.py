@@ -15,6 +15,7 @@ import pytest
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.train.checkpoints import (
+    adapter_directory,
     best_line,
     check_same_training,
     exclusive_directory,
@@ -114,6 +115,33 @@ def test_only_the_last_two_adapters_for_vllm_are_kept(tmp_path: Path) -> None:
         (tmp_path / str(number) / "weights").write_text("…")
         remove_old_adapter(tmp_path, newest=number)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["4", "5"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from conductor_cli.train.checkpoints import adapter_directory
+with adapter_directory(Path(sys.argv[1]), rank=int(sys.argv[2]), processes=2) as directory:
+    (directory / "7").mkdir(parents=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_adapters_that_a_killed_training_has_left_are_removed_by_the_next_one(
+    tmp_path: Path,
+) -> None:
+    """Also where it has fewer processes. What it writes itself does not stay either."""
+    source = Path(__file__).resolve().parents[2] / "src"
+    for rank in ("0", "1"):
+        command = [sys.executable, "-c", KILLED, str(tmp_path), rank]
+        environ = {**os.environ, "PYTHONPATH": str(source)}
+        assert subprocess.run(command, env=environ, check=False).returncode == -signal.SIGKILL
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/*/*")}
+    assert left == {"handed-to-vllm/0/7", "handed-to-vllm/1/7"}
+    with adapter_directory(tmp_path, rank=0, processes=1) as directory:
+        assert list(tmp_path.glob("*/*")) == []
+        (directory / "1").mkdir(parents=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_best_of_several_validations_is_told_to_look_better_than_it_is() -> None:

@@ -220,6 +220,46 @@ def test_a_plan_without_an_end_is_incomplete_in_a_validation(base: Path, tmp_pat
     assert [line["validation"]["valid"] for line in curve(tmp_path)] == [0, 0]
 
 
+def _note_batches(monkeypatch: pytest.MonkeyPatch, *, fitting: int = 99) -> list[int]:
+    """Return the batches of validations from now on; larger ones than `fitting` lack memory."""
+    batches = list[int]()
+    write = grpo._Trainer.likeliest
+
+    def noting(trainer: Any, exercises: Any) -> Iterator[SampledPlan]:
+        batches.append(len(exercises))
+        if len(exercises) > fitting:
+            raise torch.OutOfMemoryError
+        yield from write(trainer, exercises)
+
+    monkeypatch.setattr(grpo._Trainer, "likeliest", noting)
+    return batches
+
+
+def test_a_validation_writes_as_many_plans_at_once_as_a_step(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = _note_batches(monkeypatch)
+    assert train(base, tmp_path / "8", replace(RECIPE, steps=1), held_out=3)
+    assert batches == [3, 3]
+    batches.clear()
+    assert train(base, tmp_path / "2", replace(RECIPE, steps=1, prompts=1, group=2), held_out=3)
+    assert batches == [2, 1, 2, 1]
+
+
+def test_a_validation_goes_on_with_half_a_batch_where_memory_is_short(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = list[str]()
+    batches = _note_batches(monkeypatch, fitting=2)
+    brief = replace(RECIPE, steps=1)
+    assert train(base, tmp_path, brief, held_out=4, log=lines.append)
+    assert batches == [4, 2, 2, 4, 2, 2]
+    assert lines[0] == (
+        "4 plans of the validation do not fit the memory at once: it goes on with 2"
+    )
+    assert [line["validation"]["cases"] for line in curve(tmp_path)] == [4, 4]
+
+
 def test_a_training_with_the_published_template_samples_after_its_beginning(
     base: Path, tmp_path: Path
 ) -> None:
@@ -530,6 +570,29 @@ def test_vllm_gets_the_adapter_itself(
     weight = load_file(base / "model.safetensors")["model.layers.1.mlp.down_proj.weight"].bfloat16()
     merged = (weight + step.bfloat16()) - weight
     assert (merged.float() - step).norm() > 0.5 * step.norm()
+
+
+def test_vllm_writes_a_whole_validation_at_once_and_its_adapters_leave_nothing_behind(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is written in the directory of the training, and nothing for temporary files."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    handed = list[dict[str, Any]]()
+    _replace_vllm(monkeypatch, _sampler_of(base, [], handed))
+    batches = _note_batches(monkeypatch)
+    kept = list[int]()
+
+    def count_adapters(_: str) -> None:
+        kept.append(len(list((tmp_path / "out").glob("handed-to-vllm/0/*"))))
+
+    recipe = replace(RECIPE, steps=4, prompts=1, group=2, batch_size=2, tries=1, vllm=True)
+    train(base, tmp_path / "out", recipe, held_out=3, log=count_adapters)
+    assert set(batches) == {3}
+    assert (len(handed) > 4, max(kept)) == (True, 2)
+    assert not list((tmp_path / "out").glob("handed-to-vllm*"))
+    assert not list(temporary.iterdir())
 
 
 def test_memory_for_the_weights_is_checked(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,27 @@ def exclusive_directory(directory: Path) -> Iterator[None]:
         yield
 
 
+HANDED: Final = "handed-to-vllm"
 KEPT_ADAPTERS: Final = 2
+
+
+@contextmanager
+def adapter_directory(directory: Path, *, rank: int, processes: int) -> Iterator[Path]:
+    """Yield where this process writes the adapters for vLLM. Nothing of it stays.
+
+    It is in the directory of the training, which only one training uses at a time: so what a killed
+    one has left there is removed when the next one starts, whichever process wrote it.
+    """
+    handed = directory / HANDED
+    for path in handed.glob("*"):
+        if path.name.isdecimal() and int(path.name) % processes == rank:
+            shutil.rmtree(path, ignore_errors=True)
+    try:
+        yield handed / str(rank)
+    finally:
+        shutil.rmtree(handed / str(rank), ignore_errors=True)
+        with suppress(OSError):  # another process still has its own in there
+            handed.rmdir()
 
 
 def remove_old_adapter(directory: Path, newest: int) -> None:

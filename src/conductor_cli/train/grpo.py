@@ -20,7 +20,6 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConductorError, ConfigError
@@ -60,8 +59,6 @@ with require("trl"):
     from trl import GRPOConfig, GRPOTrainer
     from trl.generation import vllm_generation
     from trl.trainer import grpo_trainer
-
-BATCH: Final = 8  # Prompts of a validation that are read at the same time
 
 STORED: Final = (
     "loss",
@@ -215,6 +212,43 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
                 complete=not set(self.eos_token_ids).isdisjoint(tokens),
             )
 
+    def _likeliest_in_batches(self, exercises: Sequence[Exercise]) -> list[SampledPlan]:
+        """Return the plan of each exercise that is written without chance.
+
+        vLLM gets all prompts, and makes batches as its memory allows. Without it as many are read
+        at once as in a step, which has to fit anyway; half of them where they do not fit.
+        """
+        batch = len(exercises)
+        if not self.use_vllm:
+            batch = self.job.curriculum.prompts * self.job.curriculum.group // jobs.process_count()
+        plans = list[SampledPlan]()
+        while len(plans) < len(exercises):
+            part = exercises[len(plans) : len(plans) + batch]
+            written = self._likeliest_that_fit(part)
+            if written is None:
+                batch = len(part) // 2
+                self.job.log(
+                    f"{len(part)} plans of the validation do not fit the memory at once: it goes "
+                    f"on with {batch}"
+                )
+                continue
+            plans += written
+        return plans
+
+    def _likeliest_that_fit(self, exercises: Sequence[Exercise]) -> list[SampledPlan] | None:
+        """Return the plan of each exercise; None where that needs more memory than there is.
+
+        Several processes would have to agree on fewer, so the error is raised there.
+        """
+        try:
+            return list(self.likeliest(exercises))
+        except torch.OutOfMemoryError:
+            if len(exercises) == 1 or jobs.process_count() > 1:
+                raise
+        # Only now nothing holds what did not fit, and torch gives it back.
+        torch.cuda.empty_cache()
+        return None
+
     def validate(self) -> dict[str, Any]:
         """Return the figures of the likeliest plans for the validation set.
 
@@ -229,9 +263,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         mine = list(range(self.accelerator.process_index, len(job.validation), count))
         most = -(-len(job.validation) // count)
         padded = [*mine, *[0] * (most - len(mine))]  # all processes have to sample equally often
-        plans: list[SampledPlan] = []
-        for at in range(0, most, BATCH):
-            plans += self.likeliest([job.validation[number] for number in padded[at : at + BATCH]])
+        plans = self._likeliest_in_batches([job.validation[number] for number in padded])
         outcomes = jobs.gather_lists(job.run_plans(plans[: len(mine)]))
         numbers = jobs.gather_lists(mine)
         return {
@@ -255,7 +287,7 @@ class AdapterSampler(vllm_generation.VLLMGeneration):  # type: ignore[misc]
     Merged into weights of 16 bits, steps of 1e-5 would be lost.
     """
 
-    files: str  # a directory
+    directory: Path  # Where the adapters are written
 
     def _init_vllm(self) -> None:
         # vLLM knows powers of 2
@@ -270,7 +302,7 @@ class AdapterSampler(vllm_generation.VLLMGeneration):  # type: ignore[misc]
         from vllm.lora.request import LoRARequest
 
         self._version += 1
-        path = f"{self.files}/{self._version}"
+        path = str(self.directory / str(self._version))
         weights = {}
         for name, weight in self.model.state_dict().items():
             if "lora_" in name:
@@ -281,7 +313,7 @@ class AdapterSampler(vllm_generation.VLLMGeneration):  # type: ignore[misc]
         handed = LoRARequest(f"step-{self._version}", self._version, path)
         self.llm.generate = partial(self._generate, lora_request=handed)
         self.llm.reset_prefix_cache()
-        checkpoints.remove_old_adapter(Path(self.files), newest=self._version)
+        checkpoints.remove_old_adapter(self.directory, newest=self._version)
 
 
 def train_model(
@@ -311,7 +343,10 @@ def train_model(
     grpo_trainer.VLLMGeneration = vllm_generation.VLLMGeneration
     if adapter:
         grpo_trainer.VLLMGeneration = AdapterSampler
-    with quiet_libraries(), TemporaryDirectory() as AdapterSampler.files:
+    handed = checkpoints.adapter_directory(
+        job.directory, rank=jobs.process_rank(), processes=jobs.process_count()
+    )
+    with quiet_libraries(), handed as AdapterSampler.directory:
         trainer = _make_trainer(model, tokenizer, job, arguments, adapter, callback)
         try:
             if checkpoint:

@@ -171,7 +171,12 @@ def is_first() -> bool:
 
     Known before the processes have connected.
     """
-    return os.environ.get("RANK", "0") == "0"
+    return process_rank() == 0
+
+
+def process_rank() -> int:
+    """Return the number of this process among those that train, from 0."""
+    return int(os.environ.get("RANK", "0"))
 
 
 def process_count() -> int:
