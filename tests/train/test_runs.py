@@ -21,6 +21,8 @@ from conductor_cli.core.usage import Price, Usage
 from conductor_cli.evals.cases import Case
 from conductor_cli.models.base import ALL_FEATURES, Model, ScriptedModel
 from conductor_cli.models.response_cache import CachedModel, ResponseCache
+from conductor_cli.programs.turns import FairPlaces
+from conductor_cli.run import Orchestra, Team
 from conductor_cli.state.spending import DailySpend
 from conductor_cli.train.job import (
     Task,
@@ -362,6 +364,48 @@ def test_the_policy_applies_in_training(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match=r"asks bob, and policy\.deny names bob"):
         outcomes(runs, [WRONG])
     assert not bob.requests
+
+
+class Busy(ScriptedModel):
+    """A worker that notes how many calls of all of its kind are under way at most."""
+
+    active = 0
+    most = 0
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        Busy.active += 1
+        Busy.most = max(Busy.most, Busy.active)
+        try:
+            for _ in range(9):
+                await asyncio.sleep(0)  # lets all others begin that may
+            async for chunk in super().stream(request):
+                yield chunk
+        finally:
+            Busy.active -= 1
+
+
+@pytest.mark.parametrize(("processes", "calls"), [("1", 4), ("2", 2)])
+def test_the_calls_at_a_provider_are_limited_in_training_too(
+    processes: str, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All processes together keep to the limit, so each has its part of it."""
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    places = FairPlaces(4)
+    opened = Orchestra(
+        team=Team(model=None, pool=POOL, workers={}),
+        provider_slots=dict.fromkeys(POOL.names, places),
+    )
+    workers: dict[str, Model] = {name: Busy(reply=lambda _: ["1"]) for name in POOL.names}
+    orchestra = bare_orchestra(
+        DEFAULT_RECIPE, POOL, Limits(attempts=1), workers=workers, opened=opened
+    )
+    Busy.most = 0
+    plans = []
+    for case in CASES:
+        task = Task(case=case, workers=POOL.names)
+        plans += [SampledPlan(exercise=task, text=f"{label} | - | Answer it.") for label in "ABC"]
+    asyncio.run(Rollouts(orchestra=orchestra).outcomes(plans))
+    assert Busy.most == calls
 
 
 def test_a_reserved_budget_waits_for_calls_to_end(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
@@ -37,6 +37,7 @@ from conductor_cli.evals.cost import USUAL_STEPS, CostEstimate, chain_estimates,
 from conductor_cli.evals.score import Score
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.base import Model
+from conductor_cli.programs.turns import FairPlaces
 from conductor_cli.run import Orchestra, Team
 from conductor_cli.system.disk import make_private_directory, read_lines, write_atomically
 from conductor_cli.system.event_loop import run_async
@@ -465,7 +466,7 @@ def bare_orchestra(
 ) -> Orchestra:
     """Return the orchestra of the planner that is trained, without its model.
 
-    Policy, timeouts and record of spending are those of `opened`.
+    Policy, timeouts, turns at providers and record of spending are those of `opened`.
 
     It writes plans without a grammar, and reviews nothing.
 
@@ -491,7 +492,24 @@ def bare_orchestra(
         timeouts=opened.timeouts,
         seed=recipe.seed,
         daily_spend=opened.daily_spend,
+        provider_slots=share_provider_slots(opened.provider_slots),
     )
+
+
+def share_provider_slots(
+    slots: Mapping[str, AbstractAsyncContextManager[None]],
+) -> Mapping[str, AbstractAsyncContextManager[None]]:
+    """Return the turns at providers that this process has, by worker: each gets an equal part."""
+    if process_count() == 1:
+        return slots
+    parts: dict[int, FairPlaces] = {}
+    shared = {}
+    for name, places in slots.items():
+        assert isinstance(places, FairPlaces)  # as they are opened from settings
+        if id(places) not in parts:
+            parts[id(places)] = FairPlaces(max(1, places.free // process_count()))
+        shared[name] = parts[id(places)]
+    return shared
 
 
 def estimate_training(
