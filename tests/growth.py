@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-LINEAR_LIMIT: Final = 3.0
-"""Twice the input takes twice the time where work is linear, and four times where it is
-quadratic.
+LINEAR_LIMIT: Final = 8.0
+"""Four times the input takes four times the time where work is linear, and sixteen times where it
+is quadratic: a measurement may be wrong by two either way.
 """
 
 NOISE_SECONDS: Final = 0.03
@@ -22,33 +22,41 @@ these sizes.
 ROUNDS: Final = 5
 """The least of so many rounds counts: what disturbs a round makes it longer, never shorter."""
 
+SMALL_ROUNDS: Final = 3
+"""How often the short text is read in a round: one long time for it would let anything pass."""
+
 
 def assert_grows_linearly(
-    work: Callable[[str], object], text_of: Callable[[int], str], size: int
+    work: Callable[[str], object],
+    text_of: Callable[[int], str],
+    size: int,
+    clock: Callable[[], float] = time.thread_time,
 ) -> None:
-    """Fail if `work` on a text of twice the size takes more than three times the processor time.
+    """Fail if `work` on a text of four times the size takes more than eight times as long.
 
-    `text_of` makes the text from a size. The size must be large enough that quadratic work would be
-    slow: some 50,000 signs.
+    `text_of` makes the text from a size, here half of `size` and twice `size`. It must be large
+    enough that quadratic work would be slow: some 50,000 signs. The clock is the processor time of
+    this thread, which other processes do not lengthen much.
     """
-    small = text_of(size)
+    small = text_of(size // 2)
     large = text_of(2 * size)
+
+    def seconds(text: str) -> float:
+        began = clock()
+        work(text)
+        return clock() - began
+
     small_seconds = float("inf")
-    large_seconds = small_seconds
+    large_seconds = float("inf")
     for _ in range(ROUNDS):
-        small_seconds = min(small_seconds, _processor_seconds(work, small))
-        large_seconds = min(large_seconds, _processor_seconds(work, large))
-        if large_seconds <= max(NOISE_SECONDS, LINEAR_LIMIT * small_seconds):
+        large_seconds = min(large_seconds, seconds(large))
+        if large_seconds <= NOISE_SECONDS:
+            return
+        small_seconds = min(small_seconds, *(seconds(small) for _ in range(SMALL_ROUNDS)))
+        if large_seconds <= LINEAR_LIMIT * small_seconds:
             return
     growth = large_seconds / small_seconds
     raise AssertionError(
-        f"twice the text took {growth:.1f} times as long: {small_seconds:.3f} s, "
+        f"four times the text took {growth:.1f} times as long: {small_seconds:.3f} s, "
         f"{large_seconds:.3f} s"
     )
-
-
-def _processor_seconds(work: Callable[[str], object], text: str) -> float:
-    """Processor time of this thread, which other processes do not lengthen much."""
-    began = time.thread_time()
-    work(text)
-    return time.thread_time() - began
