@@ -23,6 +23,7 @@ import pytest
 import typer.main
 
 from conductor_cli.cli import entry
+from tests import fork_server
 from tests.servers import Loopback, Script, SeenRequest, Wire, delta, loopback, usage
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -218,20 +219,20 @@ class Stage:
     ) -> subprocess.Popen[bytes]:
         """The command in a process group of its own, as under a shell with job control.
 
-        `under` starts it.
+        `under` starts it; without it, it is forked where that makes no difference.
         """
         streams = {
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
         } | streams
-        process: subprocess.Popen[bytes] = subprocess.Popen(  # type: ignore[assignment]
-            [*under, *COMMAND, *map(str, arguments)],
-            env=self.environ(env),
-            start_new_session=True,
-            bufsize=0,  # what a test reads must not be missing from what `communicate` reads
-            **streams,
-        )
+        environ = self.environ(env)
+        words = [*map(str, arguments)]
+        # What a test reads must not be missing from what `communicate` reads
+        how = {"env": environ, "start_new_session": True, "bufsize": 0, **streams}
+        if not under and fork_server.can_start(words, environ):
+            return fork_server.ForkedCommand(words, **how)
+        process: subprocess.Popen[bytes] = subprocess.Popen([*under, *COMMAND, *words], **how)
         return process
 
     def environ(self, more: dict[str, str] | None = None) -> dict[str, str]:

@@ -19,12 +19,14 @@ from typing import Any
 
 import pexpect
 import pexpect.fdpexpect
+import ptyprocess
 import pyte
 import pytest
 from prompt_toolkit.application import create_app_session
 
 from conductor_cli.cli import chat_banner, entry, keypress
-from tests.cli.stage import OPEN_TERMINALS, Stage
+from tests import fork_server
+from tests.cli.stage import COMMAND, OPEN_TERMINALS, Stage
 from tests.servers import SeenRequest, Wire, delta, usage
 
 PATIENCE = 60.0
@@ -174,6 +176,20 @@ class Inside(pexpect.fdpexpect.fdspawn):  # type: ignore[misc]  # pexpect has no
         self._patch.undo()
 
 
+class ForkedInTerminal(pexpect.spawn):  # type: ignore[misc]  # pexpect has no types
+    """A command that was forked, in a pseudo-terminal, as pexpect has any other."""
+
+    def _spawnpty(
+        self, words: list[bytes], env: dict[str, str], dimensions: tuple[int, int], **_: Any
+    ) -> Any:
+        user, own = pty.openpty()
+        termios.tcsetwinsize(own, dimensions)
+        arguments = [os.fsdecode(word) for word in words[len(COMMAND) :]]
+        process = fork_server.start(arguments, env, [own] * 3, has_terminal=True)
+        os.close(own)
+        return ptyprocess.PtyProcess(process, user)
+
+
 def start_in_terminal(
     stage: Stage,
     *arguments: str,
@@ -190,7 +206,10 @@ def start_in_terminal(
         return Inside(arguments, size, environ)
     environ = stage.environ(environ)
     environ.pop("COLUMNS")
-    return pexpect.spawn(
+    spawn = pexpect.spawn
+    if command == COMMAND and fork_server.can_start(arguments, environ):
+        spawn = ForkedInTerminal
+    return spawn(
         command[0],
         [*command[1:], *arguments],
         dimensions=size[::-1],

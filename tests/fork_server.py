@@ -1,0 +1,331 @@
+"""Starts commands for tests as forks of one process that has imported conductor already.
+
+To start Python and to import what a command needs takes half a second of a processor, more than
+most commands take for their work. A fork has both. Else it is as if started anew: it has its own
+arguments, environment, directory, streams, session and umask, it is a child of the process that
+runs the tests, and it runs `conductor_cli` as `python -m` does.
+
+`can_start` says for which commands that holds. The others start anew, and so do all where
+CI_REAL_STARTS is set, under a measurement of coverage, and on other systems than Linux.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import logging
+import os
+import runpy
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+SOURCE: Final = str(Path(__file__).resolve().parents[1] / "src")
+
+READ_BY_PYTHON: Final = ("PYTHON", "LANG", "LC_", "LD_", "MALLOC_", "OPENBLAS_", "OPENSSL_", "TZ")
+"""How variables begin that Python and its libraries in C read once, when they start."""
+
+MEASURED: Final = ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
+"""With these, each process that starts anew notes which of its lines are run."""
+
+USUAL_MODULES: Final = (
+    "conductor_cli.cli.command_tree",
+    "conductor_cli.cli.ask",
+    "conductor_cli.cli.batch",
+    "conductor_cli.cli.chat_loop",
+    "conductor_cli.cli.trace",
+    "conductor_cli.state.run_summary",
+    "rich.console",
+)
+"""With what they import, these are most of what commands need. A command imports the rest itself.
+
+No module stands here that reads a variable which a command sets first, as prometheus_client does.
+"""
+
+HTTP_MODULES: Final = (
+    "conductor_cli.server.api.apis",
+    "conductor_cli.server.http.page",
+    "conductor_cli.server.http.process",
+    "conductor_cli.server.runs.run_registry",
+    "starlette.applications",
+    "uvicorn.loops.uvloop",
+    "uvicorn.protocols.http.httptools_impl",
+    "uvicorn.protocols.websockets.wsproto_impl",
+)
+
+MODULES_OF_WORDS: Final = {
+    "acp": ("acp", "conductor_cli.server.acp.process"),
+    "launch": HTTP_MODULES,
+    "mcp": ("conductor_cli.server.mcp.handlers", "conductor_cli.server.mcp.process"),
+    "serve": HTTP_MODULES,
+}
+"""What is imported for a command with one of these words, when the first such command comes."""
+
+SIZE: Final = struct.Struct("!Q")
+SUBREAPER: Final = 36  # PR_SET_CHILD_SUBREAPER
+
+
+class Order(NamedTuple):
+    """A command that shall be started."""
+
+    words: list[str]
+    environ: dict[str, str]
+    directory: str
+    umask: int
+    has_terminal: bool
+    """Its standard input becomes the terminal that controls it."""
+
+
+# In the process that runs the tests
+
+ENVIRON: Final = dict(os.environ)
+"""The variables of the server: those of the tests before any of them has changed some."""
+
+
+class ForkServer:
+    """The process that forks, and the socket by which it is asked to."""
+
+    def __init__(self) -> None:
+        self._link, end = socket.socketpair()
+        with end:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(end.fileno())],
+                env={**ENVIRON, "PYTHONPATH": SOURCE},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[end.fileno()],
+                start_new_session=True,
+            )
+        self._lock = threading.Lock()
+        self._imported: frozenset[str] = frozenset()
+        self._read_names: frozenset[str] = frozenset()
+        Finalize(None, self.close, exitpriority=0)
+
+    def close(self) -> None:
+        self._link.close()
+        self._process.wait()
+
+    def names_read_for(self, words: Sequence[str]) -> frozenset[str]:
+        """The variables that were read while the modules for a command were imported."""
+        modules = {*USUAL_MODULES}
+        for word in words:
+            modules.update(MODULES_OF_WORDS.get(word, ()))
+        with self._lock:
+            if not modules <= self._imported:
+                self._read_names |= {*self._request(sorted(modules))}
+                self._imported |= modules
+        return self._read_names
+
+    def start(self, order: Order, streams: Sequence[int]) -> int:
+        """Start a command with these three streams; return its process id.
+
+        Its parent ends before it, and for this moment this process adopts such orphans.
+        """
+        with self._lock:
+            adopt_orphans(True)
+            try:
+                return int(self._request(order._asdict(), streams))
+            finally:
+                adopt_orphans(False)
+
+    def _request(self, message: object, streams: Sequence[int] = ()) -> Any:
+        send(self._link, message, streams)
+        return receive(self._link)[0]
+
+
+def adopt_orphans(yes: bool) -> None:
+    from conductor_cli.programs.process_guard import prctl
+
+    prctl(SUBREAPER, int(yes))
+
+
+@cache
+def server() -> ForkServer:
+    """The server of this process, which starts when it is first needed."""
+    return ForkServer()
+
+
+def can_start(words: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether a command with these variables is the same whether forked or started anew."""
+    if sys.platform != "linux" or "CI_REAL_STARTS" in os.environ:
+        return False
+    if any(name in os.environ for name in MEASURED):
+        return False
+    own = {**ENVIRON, "PYTHONPATH": SOURCE}
+    changed = {name for name in {*own, *environ} if own.get(name) != environ.get(name)}
+    if any(name.startswith(READ_BY_PYTHON) for name in changed):
+        return False
+    return not changed & server().names_read_for(words)
+
+
+def start(
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    streams: Sequence[int],
+    directory: str | os.PathLike[str] | None = None,
+    has_terminal: bool = False,
+) -> int:
+    """Start `conductor WORDS` in a session of its own; return its process id."""
+    directory = os.fspath(directory or Path.cwd())
+    order = Order([*words], {**environ}, directory, own_umask(), has_terminal)
+    return server().start(order, streams)
+
+
+def own_umask() -> int:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    (line,) = [line for line in lines if line.startswith("Umask:")]
+    return int(line.split()[1], 8)
+
+
+class ForkedCommand(subprocess.Popen[bytes]):
+    """A command that was forked, as `subprocess.Popen` has any other."""
+
+    def _execute_child(self, words: Any, *details: Any) -> None:
+        _, _, _, _, directory, environ = details[:6]
+        pipes = details[9:15]
+        stdin, _, _, stdout, _, stderr = pipes
+        streams = [
+            own if given == -1 else given for own, given in enumerate((stdin, stdout, stderr))
+        ]
+        self.pid = start(words, environ, streams, directory)
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
+# In the server
+
+
+def serve(link: socket.socket) -> Order:
+    """Import and fork as the messages say. Returns, in each fork, the order to carry out."""
+    while True:
+        try:
+            message, streams = receive(link)
+        except EOFError:
+            os._exit(0)
+        if not streams:
+            send(link, sorted(import_modules(message)))
+            continue
+        order = Order(**message)
+        process = fork()
+        if process == 0:
+            link.detach()
+            take(order, streams)
+            return order
+        send(link, process)
+        for stream in streams:
+            os.close(stream)
+
+
+def fork() -> int:
+    """Return the process id of a fork whose parent has ended; 0 in the fork itself."""
+    adopted, adopt = os.pipe()
+    told, tell = os.pipe()
+    between = os.fork()
+    if between == 0:
+        os.close(adopt)
+        process = os.fork()
+        if process:
+            os.write(tell, SIZE.pack(process))
+            os._exit(0)
+        os.read(adopted, 1)
+        return 0
+    os.waitpid(between, 0)
+    (process,) = SIZE.unpack(os.read(told, SIZE.size))
+    for descriptor in (adopted, adopt, told, tell):
+        os.close(descriptor)
+    return int(process)
+
+
+def import_modules(modules: Sequence[str]) -> set[str]:
+    """Import modules; return the names of the variables that were read by this."""
+    # It asks where packages of the user lie, in HOME, and no command asks it for that
+    importlib.import_module("zoneinfo")
+    names = set[str]()
+    environ: Any = type(os.environ)
+    read = environ.__getitem__
+
+    def note(self: Any, name: str) -> Any:
+        names.add(name)
+        return read(self, name)
+
+    environ.__getitem__ = note
+    try:
+        for module in modules:
+            importlib.import_module(module)
+    finally:
+        environ.__getitem__ = read
+    assert threading.active_count() == 1, "a thread would be missing in each fork"
+    gc.collect()
+    gc.freeze()  # a collection would copy the pages of all that it looks at
+    return names
+
+
+def take(order: Order, streams: Sequence[int]) -> None:
+    """Take what makes this process another than the server."""
+    os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    os.closerange(3, 65536)
+    if order.has_terminal:
+        import fcntl  # Windows has neither of these
+        import termios
+
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    os.umask(order.umask)
+    os.chdir(order.directory)
+    os.environ.clear()
+    os.environ.update(order.environ)
+    sys.path[0] = order.directory
+    sys.argv = ["conductor", *order.words]
+    sys.stdin = sys.__stdin__ = opened(0, sys.stdin, "r")  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = opened(1, sys.stdout, "w")  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = opened(2, sys.stderr, "w")  # type: ignore[misc]
+    with suppress(AttributeError):
+        logging._startTime = time.time()  # type: ignore[attr-defined]
+
+
+def opened(number: int, earlier: Any, mode: str) -> Any:
+    """A standard stream as Python opens it."""
+    stream: Any = open(  # noqa: SIM115
+        number, mode, encoding=earlier.encoding, errors=earlier.errors, newline="\n", closefd=False
+    )
+    stream.buffer.raw.name = earlier.name
+    stream.reconfigure(line_buffering=number == 2 or os.isatty(number))
+    return stream
+
+
+# Both
+
+
+def send(link: socket.socket, message: object, streams: Sequence[int] = ()) -> None:
+    text = json.dumps(message).encode()
+    socket.send_fds(link, [SIZE.pack(len(text))], [*streams])
+    link.sendall(text)
+
+
+def receive(link: socket.socket) -> tuple[Any, list[int]]:
+    """The next message, and its streams. Raises `EOFError` where the other side has ended."""
+    head, streams, _, _ = socket.recv_fds(link, SIZE.size, 3)
+    if not head:
+        raise EOFError("the fork server has ended")
+    (size,) = SIZE.unpack(head)
+    text = b""
+    while len(text) < size:
+        text += link.recv(size - len(text))
+    return json.loads(text), streams
+
+
+if __name__ == "__main__":
+    sys.path[0] = SOURCE
+    serve(socket.socket(fileno=int(sys.argv[1])))
+    runpy.run_module("conductor_cli", run_name="__main__", alter_sys=True)

@@ -1,0 +1,136 @@
+"""A command that is forked is as one that starts anew, and what would differ starts anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests import fork_server
+from tests.cli.conftest import stage
+from tests.cli.stage import COMMAND, Stage, finished, stalls, stopped
+from tests.server.plain_api import address_of, until
+
+__all__ = ["stage"]
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems start all anew")
+
+FIELDS = ("PPid", "Umask", "SigBlk", "SigIgn", "SigCgt", "Threads")
+
+
+@pytest.fixture
+def _forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where all other tests start commands anew."""
+    for name in ("CI_REAL_STARTS", *fork_server.MEASURED):
+        monkeypatch.delenv(name, raising=False)
+
+
+def seen_from_outside(process: int) -> dict[str, Any]:
+    """What the system says of a process."""
+    directory = Path(f"/proc/{process}")
+    status = dict(re.findall(r"(\w+):\t(.*)", (directory / "status").read_text()))
+    links = [str(file.readlink()) for file in (directory / "fd").iterdir()]
+    return {
+        **{name: status[name] for name in FIELDS},
+        "session": os.getsid(process) == process == os.getpgid(process),
+        "directory": str((directory / "cwd").readlink()),
+        "limits": (directory / "limits").read_text(),
+        "files": {re.sub(r"\d+", "N", link) for link in links},
+    }
+
+
+@pytest.mark.usefixtures("_forks")
+def test_the_system_sees_no_difference(stage: Stage, tmp_path: Path) -> None:
+    how: Any = {
+        "env": stage.environ(),
+        "cwd": tmp_path,
+        "start_new_session": True,
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "bufsize": 0,
+    }
+    words = ["serve", "--port", "0"]
+    before = os.umask(0o037)
+    try:
+        assert fork_server.can_start(words, stage.environ())
+        processes = [
+            fork_server.ForkedCommand(words, **how),
+            subprocess.Popen([*COMMAND, *words], **how),
+        ]
+    finally:
+        os.umask(before)
+    sights = []
+    for process in processes:
+        with process:
+            httpx.get(f"{address_of(process)}/health")
+            sights.append(seen_from_outside(process.pid))
+            assert stopped(process, signal.SIGTERM).code == 143
+    assert sights[0] == sights[1]
+    assert sights[0]["PPid"] == str(os.getpid())
+    assert sights[0]["directory"] == str(tmp_path)
+
+
+@pytest.mark.usefixtures("_forks")
+def test_a_fork_has_the_words_the_variables_and_the_streams_of_its_command(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_server, "can_start", lambda *_: True)
+    done = stage.run("ask", "-", "--format", "json", given="grüße ✓")
+    assert json.loads(done.out)["answer"] == "alpha answers"
+    assert "grüße ✓" in json.loads(stage.asked("alpha")[0].body)["messages"][-1]["content"]
+    elsewhere = stage.home / "elsewhere"
+    done = stage.run("config", "show", env={"CONDUCTOR_LLM_CONFIG_DIR": str(elsewhere)})
+    assert (done.code, done.err) == (0, "")
+    assert "alpha" not in done.out
+    assert stage.run("nonsense").code == 2
+
+
+@pytest.mark.usefixtures("_forks")
+def test_a_fork_ends_by_its_signal_and_the_server_forks_on(stage: Stage) -> None:
+    stage.models["alpha"] = stalls("so")
+    for number in (signal.SIGKILL, signal.SIGINT):
+        stage.server.requests.clear()
+        with stage.start("ask", "hi") as process:
+            assert isinstance(process, fork_server.ForkedCommand)
+            until(lambda: stage.asked("alpha"))
+            process.send_signal(number)
+            assert finished(process).code == 128 + number
+    assert stage.run("--version").out.startswith("conductor ")
+
+
+@pytest.mark.parametrize(
+    ("variables", "forks"),
+    [
+        ({}, True),
+        ({"COLUMNS": "40", "HOME": "/nonexistent", "NO_COLOR": "1"}, True),
+        ({"LC_ALL": "C"}, False),
+        ({"PYTHONUTF8": "0"}, False),
+        ({"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}, False),
+        ({"TZ": "Asia/Tokyo"}, False),
+        ({"TYPER_USE_RICH": "1"}, False),  # read while typer is imported
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("_forks")
+def test_what_python_or_a_module_reads_once_starts_anew(
+    stage: Stage, variables: dict[str, str], forks: bool
+) -> None:
+    assert fork_server.can_start(["ask"], stage.environ(variables)) is forks
+
+
+@pytest.mark.usefixtures("_forks")
+@pytest.mark.parametrize("name", ["CI_REAL_STARTS", *fork_server.MEASURED])
+def test_all_start_anew_where_that_is_asked_or_measured(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+    assert not fork_server.can_start(["ask"], stage.environ())
