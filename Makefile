@@ -30,8 +30,11 @@ demo: setup ## answer one question with the models that ship: no account, no key
 
 # Five processes for two cores: some of the tests wait for programs and deadlines.
 PROCESSES ?= 5
+XDIST := --dist loadfile --no-loadscope-reorder
+# On Linux they are forks of one that has imported and collected everything: tests/README.md.
+FORKED ?= $(if $(filter Linux,$(shell uname)),yes,no)
 test: setup $(DOUBLE) ## run the tests (ARGS="-k plan" for some; PROCESSES=9 on more cores)
-	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest $(if $(filter yes,$(FORKED)),-p tests.forks --forks $(PROCESSES),-n $(PROCESSES) $(XDIST)) $(ARGS)
 
 check: lint types contracts docs-check test ## run everything that must pass before a commit
 
@@ -39,7 +42,7 @@ check-long: check coverage mutants ## run check, then measure coverage and mutan
 
 coverage: setup $(DOUBLE) ## run the tests again and print the share of branches and lines that they run (ARGS as for test)
 	@mkdir -p build/coverage && rm -f build/coverage/data*
-	@$(BIN)/coverage run -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q $(ARGS)
+	@$(BIN)/coverage run -m pytest -n 2 $(XDIST) -q $(ARGS)
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report --sort=cover
 
 mutants: setup ## change three core modules in small ways and count what no test notices (15 minutes)
