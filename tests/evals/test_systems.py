@@ -11,7 +11,7 @@ import pytest
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.profile import Profile, WorkerProfile
+from conductor_cli.core.profile import LONG_REPLY_TOKENS, Profile, WorkerProfile
 from conductor_cli.evals import systems as baselines
 from conductor_cli.evals.cases import GoldStep
 from conductor_cli.evals.systems import (
@@ -22,7 +22,9 @@ from conductor_cli.evals.systems import (
     select_systems,
     unmeasured_workers,
 )
+from conductor_cli.models.base import ScriptedModel
 from tests.evals.kit import ALL, case, cases, orchestra, pool, run_evaluation, worker_model
+from tests.evals.kit import NAMES as WORKERS
 
 
 def only(name: str, **fields: Any) -> System:
@@ -167,6 +169,18 @@ def test_baselines_read_the_bare_question(tmp_path: Path) -> None:
     assert last.count("<answer-") == 2
     assert last.startswith("What is 1 + 3?")
     assert last.endswith(baselines.AGGREGATE)
+
+
+def test_a_worker_alone_may_write_as_much_as_in_a_plan_which_shares_its_reply(
+    tmp_path: Path,
+) -> None:
+    """Else the rivals of a plan would be cut off sooner than the plan."""
+    models = {name: worker_model(name) for name in WORKERS}
+    plan = ScriptedModel([["A | - | Answer it."]])
+    by = orchestra(models, model=plan)
+    run_evaluation(tmp_path, by, cases(1), ["alone:bob", "conductor"])
+    requests = [*chain.from_iterable(model.requests for model in models.values())]
+    assert [request.max_tokens for request in requests] == [LONG_REPLY_TOKENS]
 
 
 def test_a_worker_profile_with_its_own_prompt_is_used(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ class WorkerProfile:
         configured = worker.options.get("max_tokens")
         if configured:
             return int(configured)
-        if worker.kind == "llama" or self.render is not None or not self.writes_long:
+        if worker.kind == "llama" or not self.writes_long:
             return self.max_tokens
         return worker.max_output or LONG_REPLY_TOKENS
 

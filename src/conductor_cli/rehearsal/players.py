@@ -181,6 +181,7 @@ WORKER_PROFILE: Final = WorkerProfile(
     name="rehearsal",
     render=render_for_worker,
     max_tokens=WORKER_MAX_TOKENS,
+    writes_long=False,
     context=WORKER_CONTEXT,
     # Workers are not shown the question, so the steps of a plan have to name these.
     operands=lambda text: find_operands(normalize(text)),
