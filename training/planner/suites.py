@@ -359,8 +359,10 @@ async def answer_suites(
 ) -> Answered:
     """Measure the cards, then ask `count` questions of each suite under every system.
 
-    Both go on where they were stopped.
+    Both go on where they were stopped. Raises `UsageError` for more questions than there may be.
     """
+    if not 0 <= count <= QUESTIONS:
+        raise UsageError(f"--n {count} is not from 0 to {QUESTIONS}", hint=f"{PAGE} says why")
     use_interpreter(require_sandbox(settings["eval.python"]))
     opened = await open_orchestra(OpeningRequest(settings=settings, seed=SEED))
     try:
@@ -456,7 +458,8 @@ def _read_arguments() -> argparse.Namespace:
     parser.add_argument("--models", type=Path, required=True, help="the directory of GGUF files")
     parser.add_argument("--questions", type=Path, required=True, help="the directory of the suites")
     parser.add_argument("--out", type=Path, required=True, help="where answers are stored")
-    parser.add_argument("--n", type=int, choices=range(1, QUESTIONS + 1), default=QUESTIONS)
+    most = f"questions of each suite, at most {QUESTIONS}; with 0 only the table is written"
+    parser.add_argument("--n", type=int, default=QUESTIONS, help=most)
     parser.add_argument("--calibration", type=int, default=CALIBRATION)
     parser.add_argument("--settings", type=Path, default=SETTINGS)
     parser.add_argument("--page", type=Path, default=PAGE, help="the page that gets the table")

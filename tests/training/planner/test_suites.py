@@ -212,6 +212,28 @@ def test_a_program_writer_answers_with_what_its_program_prints(
 
 
 @needs_sandbox
+def test_the_table_of_what_is_stored_is_written_without_a_question(
+    table: Callable[..., int], server: Loopback, tmp_path: Path
+) -> None:
+    assert table(1) == 0
+    once = posts(server)
+    page = tmp_path / "page.md"
+    written = page.read_text()
+    page.unlink()
+    assert table(0) == 0
+    assert posts(server) == once
+    assert page.read_text() == written
+
+
+@pytest.mark.parametrize("count", [-1, 26])
+def test_no_more_questions_are_asked_than_the_verdict_takes(
+    count: int, table: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert table(count) == 1
+    assert f"--n {count} is not from 0 to 25" in capsys.readouterr().err
+
+
+@needs_sandbox
 def test_other_workers_need_another_directory(
     table: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
