@@ -107,6 +107,31 @@ class Model(Protocol):
     async def close(self) -> None: ...
 
 
+class ReplyReader(Protocol):
+    """Who reads a reply, and may be given pieces of text while it waits for the next chunk."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can be given a piece now."""
+        ...
+
+    def take_at_once(self, text: str, thinking: str) -> None:
+        """Take a piece of the reply, which has no lone surrogates, as if it came in a chunk."""
+        ...
+
+
+@runtime_checkable
+class GivesAtOnce(Protocol):
+    """A model that can give pieces of text to their reader without waking a task for each."""
+
+    def stream_to(self, reader: ReplyReader, request: Request) -> AsyncGenerator[Chunk, None]:
+        """Yield the reply as `stream` does, without the pieces of text that `reader` was given.
+
+        It is given none before a chunk with text was yielded.
+        """
+        ...
+
+
 @runtime_checkable
 class BehindServer(Protocol):
     """A model behind a server that lists what it has.

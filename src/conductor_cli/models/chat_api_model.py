@@ -11,8 +11,9 @@ reply is held to its grammar or schema in the way that the server offers (see `s
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -34,7 +35,7 @@ from conductor_cli.models.api_errors import (
     rejected_parameter,
     shorter_output,
 )
-from conductor_cli.models.base import Features, check_features, lower_limit
+from conductor_cli.models.base import Features, ReplyReader, check_features, lower_limit
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.chat_apis.base import ChatApi
 from conductor_cli.models.chat_body import JsonBody, request_body
@@ -44,6 +45,7 @@ from conductor_cli.models.stream_decoder import (
     ESTIMATED,
     UNLIMITED_TOKENS,
     ChatReplyDecoder,
+    TextForm,
     reply_limit,
 )
 from conductor_cli.models.worker_options import own_setting, rejected_setting
@@ -104,11 +106,20 @@ class ChatApiModel:
         self._noted: set[str] = set()
         """The dropped fields, and the estimate, that the user knows of."""
 
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+    def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Yield the reply.
 
         It is asked for again as long as the server refuses a parameter that can be left out.
         """
+        return self._stream(None, request)
+
+    def stream_to(self, reader: ReplyReader, request: Request) -> AsyncGenerator[Chunk, None]:
+        """Yield the same, without the pieces of text that `reader` was given."""
+        return self._stream(reader, request)
+
+    async def _stream(
+        self, reader: ReplyReader | None, request: Request
+    ) -> AsyncGenerator[Chunk, None]:
         check_features(self._model or self._server.name, self.features, request)
         ends = _end_of(request.deadline)
         await self._learn_server(request, ends)
@@ -144,6 +155,9 @@ class ChatApiModel:
                             yield chunk
                         if reply.problem is not None:
                             raise reply.problem
+                        if reader is not None and not reply.is_silent:
+                            answer.give_events_at_once(partial(reply.give_text, reader))
+                            reader = None
                     reply.check_end()
                     await answer.drain(DRAIN_SECONDS)
                     for chunk in reply.end():
@@ -402,6 +416,9 @@ class _ReplyReader:
         self._secrets = secrets
         self._last_types = api.last
         self._translate = api.translator()
+        self._text_form = TextForm(self._read_text_alone)
+        # Whether the last event had nothing but text, so that the next one is likely to
+        self._is_text = False
         self._is_done = False
         self._last = ""
 
@@ -440,8 +457,16 @@ class _ReplyReader:
             return False
         if not event:  # It keeps the connection alive
             return True
+        text = self._text_form.text_of(data)
+        if text is not None:
+            self._is_text = True
+            said, thought = self.decoder.add_text(text)
+            if said or thought:
+                chunks.append(Chunk(text=said, thinking=thought))
+            return True
         self._last = data
-        for frame in parse_frames(data, self._name, self._secrets):
+        frames = parse_frames(data, self._name, self._secrets)
+        for frame in frames:
             translated = frame
             if self._translate is not None:
                 translated = self._translate(frame)
@@ -452,7 +477,44 @@ class _ReplyReader:
                 self._is_done = True
                 self.ended = True
                 return False
+        self._learn_form(data, frames)
         return True
+
+    def give_text(self, reader: ReplyReader, data: str) -> bool:
+        """Give `reader` the text of an event that has nothing else.
+
+        False where the event has more, or the reader has no time: then nothing was read.
+        """
+        if self.ended or not self._is_text or not reader.is_ready:
+            return False
+        text = self._text_form.text_of(data)
+        if text is None:
+            text = self._read_text_alone(data)
+            if text is None:
+                self._is_text = False
+                return False
+            self._text_form.learn(data, text)
+        said, thought = self.decoder.add_text(text)
+        if said or thought:
+            reader.take_at_once(said, thought)
+        return True
+
+    def _learn_form(self, data: str, frames: Sequence[Mapping[str, Any]]) -> None:
+        """Learn how events are written that have nothing but text, where this is one."""
+        text = None
+        if self._translate is None and len(frames) == 1:
+            text = self.decoder.text_alone(frames[0])
+        self._is_text = text is not None
+        if text is not None:
+            self._text_form.learn(data, text)
+
+    def _read_text_alone(self, data: str) -> str | None:
+        """Return the text of an event that has nothing else; None for any other."""
+        try:
+            frame = json.loads(data)
+        except (ValueError, RecursionError):
+            return None
+        return self.decoder.text_alone(frame) if type(frame) is dict else None
 
     def check_end(self) -> None:
         """Raise `ModelError` where the reply broke off, or was none."""

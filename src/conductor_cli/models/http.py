@@ -89,10 +89,9 @@ class SseParser:
         """
         if b"\r" in piece or self._ended_with_cr:
             piece = self._with_line_feeds(piece)
-        if piece.startswith(_DATA) and piece.endswith(b"\n\n") and self._is_between_events:
-            content = piece[len(_DATA) : -2]
-            if b"\n" not in content and len(piece) <= self._limit:  # one event, as mostly
-                return [content.decode("utf-8", "replace")]
+        one_event = self.only_event(piece)
+        if one_event is not None:  # as mostly
+            return [one_event]
         events: list[str] = []
         begin, end, rest = piece.rpartition(b"\n")
         if end:
@@ -129,9 +128,19 @@ class SseParser:
                 raise self._too_long
         return events
 
-    @property
-    def _is_between_events(self) -> bool:
-        return self._begun and not (self._pending or self._data or self._is_error)
+    def only_event(self, piece: bytes) -> str | None:
+        """Return the data of the event of one line that `piece` is; None where it is anything else.
+
+        The parser is left as it was: after such an event it reads on as before it.
+        """
+        if not piece.startswith(_DATA) or not piece.endswith(b"\n\n"):
+            return None
+        if not self._begun or self._pending or self._data or self._is_error or self._ended_with_cr:
+            return None
+        content = piece[len(_DATA) : -2]
+        if b"\n" in content or b"\r" in content or len(piece) > self._limit:
+            return None
+        return content.decode("utf-8", "replace")
 
     def _with_line_feeds(self, piece: bytes) -> bytes:
         """Return a piece whose lines all end in LF."""
@@ -253,6 +262,7 @@ class HttpResponse:
         self.status = answer.status
         self.headers = answer.headers
         self._read = answer.piece
+        self._give_at_once = answer.give_at_once
         self._unpack = unpacker(answer.headers.get("content-encoding", ""), name)
         self._unpacked: Iterator[bytes] = iter(())
         self._left = limit
@@ -318,6 +328,26 @@ class HttpResponse:
                 message = f"{self.name}: the answer is a web page"
                 raise ModelError("missing", message, hint="check base_url; it often ends in /v1")
         return self._parser.feed(piece) if piece else None
+
+    def give_events_at_once(self, take: Callable[[str], bool]) -> None:
+        """Have `take` take the data of each event that arrives alone while `events` waits for it.
+
+        An event for which it returns False comes by `events`, as all others do; what it raises is
+        raised there.
+        """
+
+        def take_piece(piece: bytes) -> bool:
+            parser = self._parser
+            if parser is None or len(piece) > self._left:
+                return False
+            event = parser.only_event(piece)
+            if event is None or not take(event):
+                return False
+            self._left -= len(piece)
+            return True
+
+        if self._unpack is None:
+            self._give_at_once(take_piece)
 
 
 class HttpClient:

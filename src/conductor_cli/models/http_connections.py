@@ -58,6 +58,9 @@ _SAFE: Final = "/%:@!$&'()*+,;=~?[]"
 Origin = tuple[str, str, int]
 """Scheme, host, port."""
 
+TakePiece = Callable[[bytes], bool]
+"""Takes what has arrived of a body; False where whoever waits for `piece` is to have it."""
+
 
 class ConnectionFailure(Exception):
     """A request that failed; `kind` is a key of `http.REASONS`."""
@@ -71,13 +74,16 @@ class ConnectionFailure(Exception):
 class OpenAnswer:
     """Status, headers, and a reader of raw bytes.
 
-    `piece` returns what has arrived, nothing at the end. Close it.
+    `piece` returns what has arrived, nothing at the end. What arrives while somebody waits for it
+    may be given at once to whom `give_at_once` names, which wakes no task; what that raises is
+    raised where the piece is waited for. Close it.
     """
 
     status: int
     headers: Mapping[str, str]
     piece: Callable[[], Awaitable[bytes]]
     close: Callable[[], Awaitable[None]]
+    give_at_once: Callable[[TakePiece], None] = lambda _: None
 
 
 class DirectClient:
@@ -125,7 +131,13 @@ class DirectClient:
         async def close() -> None:
             self._release(connection)
 
-        return OpenAnswer(connection.status, connection.headers, connection.piece, close)
+        return OpenAnswer(
+            connection.status,
+            connection.headers,
+            connection.piece,
+            close,
+            connection.give_at_once,
+        )
 
     async def aclose(self) -> None:
         for connection in tuple(self._all):
@@ -265,6 +277,7 @@ class _Connection(asyncio.Protocol):
         """None while no request is under way."""
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._take: TakePiece | None = None
         self._loop = asyncio.get_running_loop()
         self._end: asyncio.TimerHandle | None = None
         self._pieces: list[bytes] = []
@@ -307,6 +320,7 @@ class _Connection(asyncio.Protocol):
         """Let the next request have this connection: nothing is under way on it any more."""
         self.idle_since = now
         self._parser = None
+        self._take = None
         if self._end is not None:
             self._end.cancel()
 
@@ -354,13 +368,40 @@ class _Connection(asyncio.Protocol):
         """Return what has arrived of the body; empty at its end. Raises `ConnectionFailure`."""
         while not self._pieces and self._phase not in _COMPLETE:
             await self._next_arrival()
-        content = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces.clear()
-        self._unread = 0
+        content = self._arrived
+        self._forget_arrived()
         if self._is_paused:
             self._is_paused = False
             self._resume_reading()
         return content
+
+    def give_at_once(self, take: TakePiece) -> None:
+        """Have `take` take what arrives of this body while somebody waits for it."""
+        self._take = take
+
+    @property
+    def _arrived(self) -> bytes:
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+
+    def _forget_arrived(self) -> None:
+        self._pieces.clear()
+        self._unread = 0
+
+    def _is_taken_at_once(self) -> bool:
+        """Return whether who takes pieces at once has taken what has arrived."""
+        is_waited_for = self._waiter is not None and not self._waiter.done()
+        if self._take is None or not is_waited_for or not self._pieces:
+            return False
+        if self._error is not None or self._phase is not _Phase.BODY:
+            return False
+        try:
+            is_taken = self._take(self._arrived)
+        except Exception as error:  # noqa: BLE001 - it is raised where the piece is waited for
+            self._fail(error)
+            is_taken = True
+        if is_taken:
+            self._forget_arrived()
+        return is_taken
 
     def _resume_reading(self) -> None:
         if not (self._is_lost or self._is_paused or self._pace is not None):
@@ -423,12 +464,14 @@ class _Connection(asyncio.Protocol):
             self._fail(ConnectionFailure("ProtocolError", str(error)))
         if self._silent > MAX_SILENT:
             self._fail(ConnectionFailure("ProtocolError", "the headers are too long"))
+        is_taken = self._is_taken_at_once()
         if self._unread > MAX_UNREAD and not self._is_paused and not self.transport.is_closing():
             self._is_paused = True
             self.transport.pause_reading()
         elif self._is_stream and self._phase not in _COMPLETE:
             self._read_at_pace()
-        self._wake()
+        if not is_taken:
+            self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._register.discard(self)

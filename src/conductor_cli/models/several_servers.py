@@ -10,14 +10,14 @@ already.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.base import Features
+from conductor_cli.models.base import Features, ReplyReader
 from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.structured_output import Constraint
 
@@ -41,8 +41,17 @@ class SeveralServers:
         self.features: Features = models[0].features
         self._looking: asyncio.Task[None] | None = None
 
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+    def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Yield the reply of one server, of the next one where it fails before its first word."""
+        return self._stream(lambda model: model.stream(request))
+
+    def stream_to(self, reader: ReplyReader, request: Request) -> AsyncGenerator[Chunk, None]:
+        """Yield the same, without the pieces of text that `reader` was given."""
+        return self._stream(lambda model: model.stream_to(reader, request))
+
+    async def _stream(
+        self, stream_of: Callable[[ChatApiModel], AsyncGenerator[Chunk, None]]
+    ) -> AsyncGenerator[Chunk, None]:
         tried = set[_Server]()
         while True:
             left = [server for server in self._servers if server not in tried]
@@ -51,7 +60,7 @@ class SeveralServers:
             is_silent = True
             server.calls += 1
             try:
-                async with aclosing(server.model.stream(request)) as chunks:
+                async with aclosing(stream_of(server.model)) as chunks:
                     async for chunk in chunks:
                         is_silent = False
                         server.is_down = False

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -298,6 +299,12 @@ def _is_repetition(call: _Call, first: _Call) -> bool:
     return "".join(call.arguments).strip() == "".join(first.arguments).strip()
 
 
+MAX_FORMS: Final = 8  # Events in a row whose form is learned, where none is met again
+_CONTENT: Final = re.compile(r'"content"\s*:\s*"')
+_PROBE: Final = "another text"
+# What `json` reads a text with, given where it begins; it returns where the text ends, too
+_read_json_text: Final[Callable[[str, int], tuple[str, int]]] = json.decoder.scanstring  # type: ignore[attr-defined]
+
 CHARACTERS_PER_TOKEN: Final = 4  # the estimate for a server that counts nothing
 # Tokens of a reply where none were asked for: the most that a model writes at once
 UNLIMITED_TOKENS: Final = 128_000
@@ -405,6 +412,26 @@ class ChatReplyDecoder:
             return self._delta(delta)
         return []
 
+    def text_alone(self, frame: Mapping[str, Any]) -> str | None:
+        """Return the text of a frame that says nothing else of the reply, as most do; else None."""
+        choices = frame.get("choices")
+        if type(choices) is not list or len(choices) != 1 or type(choices[0]) is not dict:
+            return None
+        if frame.get("usage") is not None or frame.get(PROVIDER_DATA) is not None or self._stops:
+            return None
+        if frame.get("error") or frame.get("object") == "error":
+            return None
+        choice = choices[0]
+        if choice.get("error") or choice.get("finish_reason"):
+            return None
+        delta = choice.get("delta")
+        if self._choice_index is None or choice.get("index") != self._choice_index:
+            return None
+        if type(delta) is not dict or len(delta) != 1:
+            return None
+        content = delta.get("content")
+        return content if type(content) is str else None
+
     def _is_own(self, choice: Mapping[str, Any]) -> bool:
         """Return whether a choice is the one that was asked for, of several with numbers."""
         index = choice.get("index")
@@ -417,7 +444,8 @@ class ChatReplyDecoder:
     def _delta(self, delta: Mapping[str, Any]) -> list[Chunk]:
         content = delta.get("content")
         if len(delta) == 1 and type(content) is str:  # as most are
-            return self._text_delta(content)
+            said, thinking = self.add_text(content)
+            return [Chunk(text=said, thinking=thinking)] if said or thinking else []
         spoken, thought = _parts(content)
         thought = (
             thought or text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
@@ -442,18 +470,18 @@ class ChatReplyDecoder:
         calls = [Chunk(tool_call=piece) for piece in self._calls.feed(pieces)]
         return [chunk, *calls] if chunk else calls
 
-    def _text_delta(self, content: str) -> list[Chunk]:
-        """Return what a delta adds that has nothing but text."""
+    def add_text(self, content: str) -> tuple[str, str]:
+        """Return the text and the thinking that a delta adds which has nothing but text."""
         if not content:
-            return []
+            return "", ""
         text, thinking = self._split(self._text_halves.feed(content), is_marked=False)
         if text:
             text = self._texts.feed(text)
         if thinking:
             thinking = self._thoughts.feed(self._thought_halves.feed(thinking))
-        chunk = self._chunk(text, thinking)
+        self._count(text, thinking)
         self._has_begun = True
-        return [] if chunk is None else [chunk]
+        return text, thinking
 
     def _split(self, content: str, *, is_marked: bool) -> tuple[str, str]:
         """Return the text and the thinking in what was said as content.
@@ -563,17 +591,73 @@ class ChatReplyDecoder:
     def _chunk(self, text: str, thinking: str) -> Chunk | None:
         if not text and not thinking:
             return None
+        self._count(text, thinking)
+        return Chunk(text=text, thinking=thinking)
+
+    def _count(self, text: str, thinking: str) -> None:
+        """Count what the reply has got. Raises `ModelError` where that is too much."""
         self._said += len(text)
         self._thought += len(thinking)
         if self._said + self._thought > self._most:
             message = (
-                f"the reply is longer than {self._most:,} characters, which is far more "
-                "than "
-                "was asked for"
+                f"the reply is longer than {self._most:,} characters, which is far more than was "
+                "asked for"
             )
             raise ModelError("broken", message, retryable=False)
         self._blank = self._blank and is_blank(text)
-        return Chunk(text=text, thinking=thinking)
+
+
+class TextForm:
+    """How the events of one reply are written that have nothing but text.
+
+    They differ in that text alone, so what stands before and behind it is compared, and only the
+    text is read as JSON. To read all of an event takes several times as long.
+    """
+
+    def __init__(self, read_whole: Callable[[str], str | None]) -> None:
+        """Know no form yet.
+
+        `read_whole` returns the text of an event that has nothing else; None for any other.
+        """
+        self._read_whole = read_whole
+        self._before = ""
+        self._behind = ""
+        # A server whose events differ in more than their text is not looked at again and again
+        self._tries_left = MAX_FORMS
+
+    def text_of(self, event: str) -> str | None:
+        """Return the text of an event that is written in this form; None for any other."""
+        before = self._before
+        if not before or not event.startswith(before):
+            return None
+        try:
+            text, end = _read_json_text(event, len(before))
+        except ValueError:
+            return None
+        if event[end:] != self._behind:
+            return None
+        self._tries_left = MAX_FORMS
+        return text
+
+    def learn(self, event: str, text: str) -> None:
+        """Take the form of an event that has nothing but this text."""
+        if not self._tries_left:
+            return
+        self._tries_left -= 1
+        for name in _CONTENT.finditer(event):
+            before = event[: name.end()]
+            try:
+                found_text, end = _read_json_text(event, len(before))
+            except ValueError:
+                continue
+            behind = event[end:]
+            if found_text != text or text == _PROBE:
+                continue
+            # The name may stand elsewhere, too: here another text must be that of the event
+            if self._read_whole(f'{before}{_PROBE}"{behind}') == _PROBE:
+                self._before = before
+                self._behind = behind
+                return
 
 
 class _Kept:

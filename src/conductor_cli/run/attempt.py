@@ -6,6 +6,7 @@ Its prompt, its place in the queue, its stream, and what it cost.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import math
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -48,7 +49,7 @@ from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.tools import CallCollector
 from conductor_cli.core.trace import describe_failed_attempts, has_notice
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.models.base import Model
+from conductor_cli.models.base import GivesAtOnce, Model
 from conductor_cli.run.state import NOT_CHECKED, RunState, with_fault
 from conductor_cli.run.tool_loop import ModelReply, ToolLoop, conversation_tokens, open_tool_loop
 
@@ -77,34 +78,88 @@ async def read_chunks(
     of the whole answer runs. Lone surrogates, which no encoding can write, are replaced.
     Raises `ModelError` of reason `timeout` when the first chunk, the next one or the last is late.
     """
-    alarm = _Alarm(timeouts)
-    async with aclosing(chunks):  # closing may take long; by then the alarm has ended
-        try:
-            async with alarm.timeout:
-                async for chunk in chunks:
-                    if alarm.timeout.expired():
-                        # The model swallowed the cancellation, and there is no second one
-                        raise TimeoutError
-                    if keeps_up is not None and not keeps_up.is_set():
-                        alarm.wait_for_end()
-                        await keeps_up.wait()
-                    alarm.wait_for_next_chunk()
-                    if not (chunk.text.isascii() and chunk.thinking.isascii()):
-                        chunk = _without_surrogates(chunk)  # noqa: PLW2901
-                    if take(chunk):
-                        return True
-        except TimeoutError:
-            raise ModelError("timeout", alarm.message()) from None
-        except asyncio.CancelledError:
-            # A library may cancel its own task. Only a cancellation that somebody asked of this
-            # task is one.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+    return await _CallReader(take, timeouts, keeps_up).read(chunks)
+
+
+class _CallReader:
+    """Reads the chunks of one call, within its timeouts. Make it in the task that reads.
+
+    A model that can gives pieces of text to `take_text` at once, while the next chunk is waited
+    for: to wake a task for each of them takes as long as all the rest.
+    """
+
+    def __init__(
+        self,
+        take: Callable[[Chunk], bool | None],
+        timeouts: Timeouts,
+        keeps_up: asyncio.Event | None,
+        take_text: Callable[[str, str], None] = lambda *_: None,
+    ) -> None:
+        self._take = take
+        self._take_text = take_text
+        self._keeps_up = keeps_up
+        self._alarm = _Alarm(timeouts)
+        # What is given at once comes from the loop, and not from this task
+        self._context = contextvars.copy_context()
+        self._problem: Exception | None = None
+
+    async def read_reply(self, model: Model, request: Request) -> None:
+        """Give all of the reply of a model to `take` and `take_text`."""
+        if isinstance(model, GivesAtOnce):
+            await self.read(model.stream_to(self, request))
+        else:
+            await self.read(model.stream(request))
+
+    async def read(self, chunks: AsyncGenerator[Chunk, None]) -> bool:
+        """Give chunks to `take`, and return whether it wants no more."""
+        alarm = self._alarm
+        async with aclosing(chunks):  # closing may take long; by then the alarm has ended
+            try:
+                async with alarm.timeout:
+                    async for chunk in chunks:
+                        if alarm.timeout.expired():
+                            # The model swallowed the cancellation, and there is no second one
+                            raise TimeoutError
+                        if self._keeps_up is not None and not self._keeps_up.is_set():
+                            alarm.wait_for_end()
+                            await self._keeps_up.wait()
+                        alarm.wait_for_next_chunk()
+                        if not (chunk.text.isascii() and chunk.thinking.isascii()):
+                            chunk = _without_surrogates(chunk)  # noqa: PLW2901
+                        if self._take(chunk):
+                            return True
+            except TimeoutError:
+                raise ModelError("timeout", alarm.message()) from None
+            except asyncio.CancelledError:
+                # A library may cancel its own task. Only a cancellation that somebody asked of
+                # this task is one.
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
+                raise ModelError("broken", "the call was cancelled from inside") from None
+            except ModelError as error:
+                if self._problem is not None:
+                    raise self._problem from error
                 raise
-            raise ModelError("broken", "the call was cancelled from inside") from None
-        finally:
-            alarm.stop()
-    return False
+            finally:
+                alarm.stop()
+        return False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can be given a piece now."""
+        if self._alarm.timeout.expired():
+            return False
+        return self._keeps_up is None or self._keeps_up.is_set()
+
+    def take_at_once(self, text: str, thinking: str) -> None:
+        """Take a piece of the reply while `read` waits for the next chunk."""
+        self._alarm.wait_for_next_chunk()
+        try:
+            self._context.run(self._take_text, text, thinking)
+        except Exception as error:
+            self._problem = error  # an error of our own, and none of the model
+            raise
 
 
 class _Alarm:
@@ -397,8 +452,13 @@ class Attempt:
         self._announce(began)
         try:
             timeouts = state.orchestra.timeouts.for_worker(worker)
-            take = partial(self._take_chunk, call)
-            await read_chunks(model.stream(request), take, timeouts, state.spec.keeps_up)
+            reader = _CallReader(
+                partial(self._take_chunk, call),
+                timeouts,
+                state.spec.keeps_up,
+                partial(self._take_text, call),
+            )
+            await reader.read_reply(model, request)
             self._add_text(self._tags.end())
             reply = self._reply(call, request, reservation)
             if not call.cached:
@@ -451,8 +511,7 @@ class Attempt:
         """Add a chunk to what is known of a call, and its text to the events of the run."""
         stream = self._state.stream
         if chunk.text or chunk.thinking:
-            call.written += (chunk.text, chunk.thinking)
-            self._add_text(self._tags.feed(chunk.text), chunk.thinking)
+            self._take_text(call, chunk.text, chunk.thinking)
         if chunk.tool_call is not None:
             call.collector.add(chunk.tool_call)
             call.written.append(chunk.tool_call.arguments)
@@ -463,6 +522,11 @@ class Attempt:
         call.provider_data = chunk.provider_data or call.provider_data
         self._finish = chunk.finish or self._finish
         self._stop_sequence = chunk.stop_sequence
+
+    def _take_text(self, call: _Call, text: str, thinking: str) -> None:
+        """Add a piece of text to what is known of a call, and to the events of the run."""
+        call.written += (text, thinking)
+        self._add_text(self._tags.feed(text), thinking)
 
     @property
     def _is_limit_configured(self) -> bool:

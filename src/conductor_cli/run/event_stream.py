@@ -57,7 +57,8 @@ class EventStream:
 
         To the millisecond, in which a trace keeps the times of pieces.
         """
-        return round(self._clock() - self._start, 3)
+        # `round` to three places takes ten times as long
+        return round((self._clock() - self._start) * 1000) / 1000
 
     def emit(self, event: ev.Event) -> None:
         """Add an event to the trace, and give it to the reader."""

@@ -290,6 +290,8 @@ def _piece_of(event: ev.Event) -> _Piece | None:
 
     None for any other event, also one with text of two kinds.
     """
+    if type(event) is ev.StepDelta and event.text and not event.thinking:  # as most are
+        return _Piece(event, (event.step, event.attempt, "text"), (event.at,), event.text)
     inner = event
     times: tuple[float, ...] = ()
     steps: tuple[int, ...] = ()  # Those of the nested runs that it is in
