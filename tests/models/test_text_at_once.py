@@ -23,6 +23,8 @@ from conductor_cli.run.attempt import _CallReader
 from tests.servers import Script, SeenRequest, Server, Wire, delta, usage
 
 ASKED = Request(messages=(Message(role="user", content="Yes?"),))
+FIRST = (delta("-"), delta("-"))
+"""The first pieces of a reply, which always come in chunks."""
 END = (delta(finish="stop"), usage())
 PATIENCE = Timeouts(first_token=10, idle=10, total=20)
 
@@ -39,7 +41,8 @@ class Reader:
         self.add("at once", text + thinking)
 
     def add(self, how: str, text: str) -> None:
-        self.pieces.append((how, text))
+        if text != "-":
+            self.pieces.append((how, text))
         self.has_more.set()
 
     async def read(self, chunks: AsyncGenerator[Chunk, None]) -> Chunk:
@@ -56,11 +59,11 @@ class Reader:
 
 
 def one_by_one(reader: Reader, *frames: Any, end: tuple[Any, ...] = END) -> Script:
-    """Send each frame when the reader has the one before it."""
+    """Send `FIRST`, and then each frame when the reader has the one before it."""
 
     async def script(request: SeenRequest, wire: Wire) -> None:
         await wire.head()
-        for frame in frames:
+        for frame in (*FIRST, *frames):
             await wire.frames(frame)
             waits = [asyncio.create_task(event.wait()) for event in (reader.has_more, wire.gone)]
             _, waiting = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -52,6 +52,7 @@ from conductor_cli.models.worker_options import own_setting, rejected_setting
 from conductor_cli.system.threads import run_in_thread_if_large
 
 DRAIN_SECONDS: Final = 0.1
+FORMLESS_EVENTS: Final = 2  # The first events of a reply; short replies have no others with text
 
 _OPENS_THINKING: Final = re.compile(r"deepseek-?r1|\bqwq|qwen3\S*thinking")
 """Names of models whose templates open the thinking, so that a server which does not mark it sends
@@ -417,6 +418,7 @@ class _ReplyReader:
         self._last_types = api.last
         self._translate = api.translator()
         self._text_form = TextForm(self._read_text_alone)
+        self._events = 0  # Those that were read whole
         # Whether the last event had nothing but text, so that the next one is likely to
         self._is_text = False
         self._is_done = False
@@ -477,7 +479,9 @@ class _ReplyReader:
                 self._is_done = True
                 self.ended = True
                 return False
-        self._learn_form(data, frames)
+        self._events += 1
+        if self._events > FORMLESS_EVENTS and self._translate is None and len(frames) == 1:
+            self._learn_form(data, frames[0])
         return True
 
     def give_text(self, reader: ReplyReader, data: str) -> bool:
@@ -499,11 +503,9 @@ class _ReplyReader:
             reader.take_at_once(said, thought)
         return True
 
-    def _learn_form(self, data: str, frames: Sequence[Mapping[str, Any]]) -> None:
+    def _learn_form(self, data: str, frame: Mapping[str, Any]) -> None:
         """Learn how events are written that have nothing but text, where this is one."""
-        text = None
-        if self._translate is None and len(frames) == 1:
-            text = self.decoder.text_alone(frames[0])
+        text = self.decoder.text_alone(frame)
         self._is_text = text is not None
         if text is not None:
             self._text_form.learn(data, text)

@@ -368,8 +368,9 @@ class _Connection(asyncio.Protocol):
         """Return what has arrived of the body; empty at its end. Raises `ConnectionFailure`."""
         while not self._pieces and self._phase not in _COMPLETE:
             await self._next_arrival()
-        content = self._arrived
-        self._forget_arrived()
+        content = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        self._unread = 0
         if self._is_paused:
             self._is_paused = False
             self._resume_reading()
@@ -379,28 +380,20 @@ class _Connection(asyncio.Protocol):
         """Have `take` take what arrives of this body while somebody waits for it."""
         self._take = take
 
-    @property
-    def _arrived(self) -> bytes:
-        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-
-    def _forget_arrived(self) -> None:
-        self._pieces.clear()
-        self._unread = 0
-
     def _is_taken_at_once(self) -> bool:
         """Return whether who takes pieces at once has taken what has arrived."""
-        is_waited_for = self._waiter is not None and not self._waiter.done()
-        if self._take is None or not is_waited_for or not self._pieces:
+        if self._take is None or self._waiter is None or self._waiter.done():
             return False
-        if self._error is not None or self._phase is not _Phase.BODY:
+        if len(self._pieces) != 1 or self._error is not None or self._phase is not _Phase.BODY:
             return False
         try:
-            is_taken = self._take(self._arrived)
+            is_taken = self._take(self._pieces[0])
         except Exception as error:  # noqa: BLE001 - it is raised where the piece is waited for
             self._fail(error)
             is_taken = True
         if is_taken:
-            self._forget_arrived()
+            self._pieces.clear()
+            self._unread = 0
         return is_taken
 
     def _resume_reading(self) -> None:

@@ -148,8 +148,6 @@ class _CallReader:
     @property
     def is_ready(self) -> bool:
         """Whether it can be given a piece now."""
-        if self._alarm.timeout.expired():
-            return False
         return self._keeps_up is None or self._keeps_up.is_set()
 
     def take_at_once(self, text: str, thinking: str) -> None:

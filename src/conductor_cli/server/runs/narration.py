@@ -257,6 +257,8 @@ class ResponseStream:
 
     def read_delta(self, event: ev.StepDelta) -> Sequence[Piece]:
         """Return what a client is told at a piece of text of a step, as `read` does."""
+        if self._answering == (event.step,) and not event.thinking:  # as most are
+            return self._write(event.text)
         return self._read_delta((event.step,), event)
 
     def _read_delta(self, path: Path, event: ev.StepDelta) -> Sequence[Piece]:
