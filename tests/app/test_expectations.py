@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from conductor_cli.app.expectations import MIN_USUAL_RUNS, read_usual_steps
+from conductor_cli.app.expectations import (
+    MIN_USUAL_CALLS,
+    MIN_USUAL_RUNS,
+    read_call_times,
+    read_usual_steps,
+)
 from conductor_cli.app.stored_evaluations import describe_measured_gain
 from conductor_cli.config.settings import Settings, load_settings
+from conductor_cli.core.pool import Pool
 from tests.cli.stage import ONE, TWO, Stage
 from tests.evals.kit import cases, make_evaluation, orchestra, run_evaluation
 
@@ -26,6 +32,23 @@ def test_usual_plans_have_the_median_of_the_steps_of_planned_runs(stage: Stage) 
     stage.inside("ask", "Why?")
     assert read_usual_steps(settings) == 2
     assert read_usual_steps(replace(settings, rehearsal=True)) is None
+
+
+def test_the_seconds_of_calls_are_those_of_stored_runs_with_the_same_model(stage: Stage) -> None:
+    for _ in range(MIN_USUAL_CALLS - 1):
+        stage.inside("ask", "-m", "alpha", "Why?")
+    stage.inside("ask", "-m", "beta", "Why?")
+    settings = load_settings(stage.environ())
+    pool = Pool(workers=settings.enabled_workers)
+    assert read_call_times(settings, pool) == {}
+    stage.inside("ask", "-m", "alpha", "Why?")
+    times = read_call_times(settings, pool)
+    assert list(times) == ["alpha"]
+    assert times["alpha"].calls == MIN_USUAL_CALLS
+    assert 0 < times["alpha"].seconds < 60
+    others = Pool(workers=tuple(replace(worker, model="another") for worker in pool))
+    assert read_call_times(settings, others) == {}
+    assert read_call_times(replace(settings, rehearsal=True), pool) == {}
 
 
 def settings_of(directory: Path) -> Settings:

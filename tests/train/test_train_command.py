@@ -96,9 +96,9 @@ def test_a_dry_run_checks_everything_and_changes_nothing(
 
 
 def test_a_dry_run_says_what_is_expected_and_the_most(stage: Stage, command: Command) -> None:
-    """A run is 2.4 calls, each of 600 tokens more than the question and written.
+    """A run is 3 calls, each of 600 tokens more than the question and written.
 
-    75 cents at these prices.
+    94 cents at these prices.
     """
     price = "price = { input = 100, output = 400 }"
     stage.configure(stage.worker("alpha", price) + "\n" + stage.worker("beta", price), workers=())
@@ -106,11 +106,11 @@ def test_a_dry_run_says_what_is_expected_and_the_most(stage: Stage, command: Com
     done = stage.ok(*longer, "--max-cost", "50", "--dry-run", "--json")
     cost = state(done.json["checks"], "cost")[1]
     match = re.fullmatch(
-        r"800 runs: about \$600.00; never more than \$([\d,.]+); at most \$50.00, (.*)", cost
+        r"800 runs: about \$750.00; never more than \$([\d,.]+); at most \$50.00, (.*)", cost
     )
     assert match, cost
-    assert float(match[1].replace(",", "")) > 600
-    assert match[2] == "which is used up near step 16 of 200"
+    assert float(match[1].replace(",", "")) > 750
+    assert match[2] == "which is used up near step 13 of 200"
 
 
 def test_a_dry_run_says_the_cost_though_the_model_is_missing(stage: Stage, tmp_path: Path) -> None:
@@ -119,11 +119,15 @@ def test_a_dry_run_says_the_cost_though_the_model_is_missing(stage: Stage, tmp_p
     ]
     states = {check["name"]: check["state"] for check in checks}
     assert states.pop("memory") in ("ok", "failed")  # as this machine has it
+    assert states.pop("directory") in ("ok", "failed")
     assert states == {
         "libraries": "ok",
         "base model": "failed",
         "workers": "ok",
+        "parallel": "ok",
         "cases": "ok",
+        "validation": "ok",
+        "time": "ok",
         "cost": "ok",
     }
     assert "140 GB" in state(checks, "memory")[1]
@@ -300,9 +304,61 @@ def test_an_unknown_scorer_is_reported_with_file_and_line(
     stage.fails(2, *command, "--yes", told="sums.jsonl, line 1: unknown scorer 'taste'")
 
 
-def test_a_dry_run_counts_the_disk_for_checkpoints_and_answers(
+def check(done: Any, name: str) -> dict[str, Any]:
+    """The fields of a check."""
+    checks: list[dict[str, Any]] = done.json["checks"]
+    return next(item for item in checks if item["name"] == name)
+
+
+def test_a_dry_run_counts_the_disk_and_what_is_free(stage: Stage, command: Command) -> None:
+    done = stage.ok(*changed(command, "--steps", "200"), "--dry-run", "--json")
+    directory = check(done, "directory")
+    assert directory["needed_bytes"] == sum(
+        directory[f"{name}_bytes"] for name in ("checkpoints", "adapters", "export", "answers")
+    )
+    assert directory["free_bytes"] > directory["needed_bytes"]
+    assert " for checkpoints and about " in directory["found"]
+    # 200 steps of 2 cases, 2 plans each, one run of three calls
+    assert directory["answers_bytes"] == 2400 * 2700
+    assert check(done, "time")["calls"] == 2400
+
+
+def test_a_training_that_does_not_fit_the_disk_is_refused(stage: Stage, command: Command) -> None:
+    """Answers of 2,700 bytes, 24 billion of them."""
+    position = command.index("draws=1")
+    large = (*command[:position], "draws=1000000000", *command[position + 1 :])
+    done = stage.ends(5, *large, "--dry-run", "--json")
+    problem = "64800 GB do not fit on the disk of"
+    assert state(done.json["checks"], "directory")[1].startswith(problem)
+    stage.fails(5, *large, "--yes", told=problem)
+
+
+def test_a_dry_run_says_how_many_calls_are_made_at_once_and_by_whose_limit(
     stage: Stage, command: Command
 ) -> None:
-    checks = stage.ok(*changed(command, "--steps", "200"), "--dry-run", "--json").json["checks"]
-    assert "for checkpoints and about" in state(checks, "directory")[1]
-    assert state(checks, "directory")[1].endswith("for answers")
+    tables = [stage.worker("alpha", "parallel = 9"), stage.worker("beta")]
+    stage.configure("\n".join(tables), workers=())
+    parallel = check(stage.ok(*command, "--dry-run", "--json"), "parallel")
+    assert parallel["calls_at_once"] == 13
+    assert parallel["workers"] == {
+        "alpha": {"parallel": 9, "default": False},
+        "beta": {"parallel": 4, "default": True},
+    }
+    assert parallel["found"].startswith("13 calls at once: alpha 9, by default beta 4; ")
+
+
+def test_a_dry_run_of_a_training_that_has_begun_measures_by_its_steps(
+    stage: Stage, command: Command
+) -> None:
+    """Checkpoints that are there need no more room, and no trace of a run does."""
+    longer = changed(command, "--steps", "6")
+    first = stage.ok(*longer, "--dry-run", "--json")
+    stage.ends(3, *longer, "--yes", "--minutes", "0")
+    done = stage.ok(*longer, "--dry-run", "--json")
+    time = check(done, "time")
+    assert time["measured_step_seconds"] > 0
+    assert time["calls"] == 5 / 6 * check(first, "time")["calls"]
+    assert "for 5 steps, as long as the last 1 took here" in time["found"]
+    assert stage.ok("trace", "list", "--json").json == []
+    assert ", resumes after step 1 of 6, needs at most" in check(done, "directory")["found"]
+    assert 0 < check(done, "directory")["needed_bytes"] < check(first, "directory")["needed_bytes"]

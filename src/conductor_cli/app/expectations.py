@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, timedelta
 from statistics import median_high
-from typing import Final
+from typing import Final, NamedTuple
 
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorError
-from conductor_cli.core.trace import NO_PLANNER, PLAN_FILE
+from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.trace import NO_PLANNER, PLAN_FILE, StepRecord, Trace
 from conductor_cli.state.opening import open_state
 from conductor_cli.state.spending import local_now
 from conductor_cli.state.stored_run import SEPARATOR, RunQuery
@@ -20,6 +21,7 @@ USUAL_DAYS: Final = 30
 MIN_USUAL_CALLS: Final = 5
 MIN_USUAL_RUNS: Final = 5
 MAX_USUAL_RUNS: Final = 200  # The newest ones, of which the steps are counted
+MAX_TIMED_RUNS: Final = 50  # The newest ones, whose traces are read whole
 
 
 def read_usual_replies(settings: Settings) -> Mapping[str, int]:
@@ -61,3 +63,52 @@ def read_usual_steps(settings: Settings) -> int | None:
     if len(numbers) < MIN_USUAL_RUNS:
         return None
     return median_high(numbers)
+
+
+class CallTime(NamedTuple):
+    """How long the calls of a worker took: the mean of so many `calls`, in seconds."""
+
+    seconds: float
+    calls: int
+
+
+def read_call_times(settings: Settings, pool: Pool) -> Mapping[str, CallTime]:
+    """Return how long calls of each worker took in the user's newest runs, by its name.
+
+    Those are runs of the last `USUAL_DAYS` days. A worker is left out where they have fewer than
+    `MIN_USUAL_CALLS` calls of the same model; steps that called tools do not count.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in pool.names}
+    for trace in _read_newest_traces(settings, set(pool.names)):
+        for record in trace.steps:
+            if record.worker in pool and _is_timed(record, trace, pool[record.worker]):
+                seconds[record.worker].append(record.usage.seconds)
+    times = {}
+    for name, values in seconds.items():
+        if len(values) >= MIN_USUAL_CALLS:
+            times[name] = CallTime(sum(values) / len(values), len(values))
+    return times
+
+
+def _read_newest_traces(settings: Settings, workers: set[str]) -> Iterable[Trace]:
+    """Yield the newest runs in which one of these workers took part, as far as they can be read."""
+    if settings.rehearsal:
+        return
+    since = f"{local_now().astimezone(UTC) - timedelta(days=USUAL_DAYS):%Y%m%d-%H%M%S}"
+    with suppress(ConductorError, OSError):  # an estimate is not worth an error
+        traces = open_state(settings.paths).traces
+        rows, _ = traces.newest(RunQuery(since=since), MAX_TIMED_RUNS)
+        for row in rows:
+            if workers.isdisjoint(row.workers.split(SEPARATOR)):
+                continue
+            with suppress(ConductorError, OSError):  # one that is damaged
+                yield traces.trace(row.run, pieces=False)
+
+
+def _is_timed(record: StepRecord, trace: Trace, worker: Worker) -> bool:
+    """Return whether a step of a run is one call of the model that this worker has now."""
+    if record.worker not in trace.pool or record.state != "done" or record.tools:
+        return False
+    before = trace.pool[record.worker]
+    is_same_model = (before.kind, before.model) == (worker.kind, worker.model)
+    return is_same_model and record.usage.calls == 1 and record.usage.seconds > 0

@@ -8,18 +8,25 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.evaluation import load_cases, sample_cases
 from conductor_cli.app.opening import OpenedOrchestra, OpeningRequest, open_orchestra
+from conductor_cli.app.training_forecast import (
+    describe_limits,
+    describe_time,
+    explain_time,
+    find_call_limits,
+    known_call_seconds,
+)
 from conductor_cli.core.errors import (
     ConductorError,
     ConductorUnusable,
@@ -30,12 +37,11 @@ from conductor_cli.core.errors import (
 from conductor_cli.core.estimate import OVERHEAD_TOKENS
 from conductor_cli.core.formatting import (
     format_count,
-    format_duration,
     format_list,
     format_money,
     format_size,
 )
-from conductor_cli.core.pool import Pool
+from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage, with_cost
 from conductor_cli.evals import cases as builtin
 from conductor_cli.evals.cases import Case
@@ -43,16 +49,30 @@ from conductor_cli.evals.mathematics import require_math_verify
 from conductor_cli.evals.sandbox import require_sandbox, use_interpreter
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.response_cache import model_identity
-from conductor_cli.system.disk import check_room
+from conductor_cli.system.disk import check_room, free_bytes
 from conductor_cli.system.event_loop import new_event_loop
 from conductor_cli.system.user_functions import UserFunction, load_user_function
 from conductor_cli.train.checkpoints import (
     best_checkpoint,
     check_same_training,
+    checkpoint_bytes,
     exclusive_directory,
     last_checkpoint,
     step_of,
     summarize_curve,
+)
+from conductor_cli.train.forecast import (
+    ANSWER_BYTES,
+    DRAWS_OF_A_GROUP,
+    STEPS_OF_A_PLAN,
+    CallForecast,
+    CallLimit,
+    Workload,
+    calls_at_once,
+    describe_disk,
+    disk_needs,
+    measure_steps,
+    shorter_ways,
 )
 from conductor_cli.train.job import (
     TaskCurriculum,
@@ -61,6 +81,7 @@ from conductor_cli.train.job import (
     estimate_training,
     is_first,
     mean,
+    process_count,
     read_metrics,
     split_cases,
 )
@@ -75,13 +96,22 @@ if TYPE_CHECKING:
     from conductor_cli.train.base_model import BaseModel
 
 
-ANSWER_BYTES: Final = 3000
-"""Of a stored answer of about 600 tokens, with its request's hash and what it cost."""
+USUAL_TOKENS: Final = 600.0  # Of an answer of a worker that was never calibrated
 
-USUAL_CALLS: Final = 0.8 * 3
-"""New answers for a plan: about three steps (arXiv 2512.04388, section 5), and one plan in five
-asks nobody anew.
-"""
+
+class Finding(NamedTuple):
+    """What a check has found: for the user, what may help, and further fields for `--json`."""
+
+    text: str
+    hint: str = ""
+    fields: Mapping[str, Any] = {}
+
+    def result(self, name: str) -> CheckResult:
+        """Return it as the result of the check with this name."""
+        fields: Mapping[str, Any] = {}
+        if self.fields:
+            fields = {"found": self.text, "hint": self.hint, **self.fields}
+        return CheckResult(name=name, text=self.text, hint=self.hint, data=fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +134,18 @@ class TrainingRequest:
     export: bool = False
 
 
-WITHOUT_LIBRARIES: Final = ("base model", "workers", "reward", "cases", "memory", "cost")
+WITHOUT_LIBRARIES: Final = (
+    "base model",
+    "workers",
+    "parallel",
+    "reward",
+    "cases",
+    "directory",
+    "memory",
+    "validation",
+    "time",
+    "cost",
+)
 """Checks that need no library of the training: what it needs and costs is known before anything is
 installed.
 """
@@ -122,6 +163,7 @@ class Training:
     _measured: BaseModel | None = None
     _pool: Pool
     _curriculum: TaskCurriculum
+    _limits: tuple[CallLimit, ...]
 
     def __init__(self, request: TrainingRequest, settings: Settings) -> None:
         self.request = request
@@ -130,6 +172,7 @@ class Training:
         self._runner = asyncio.Runner(loop_factory=new_event_loop)
         self._opened: OpenedOrchestra | None = None
         self._reward: UserFunction | None = None
+        self._calls: CallForecast | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -147,16 +190,19 @@ class Training:
         # Training uses only what is on this machine
         for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
             os.environ.setdefault(name, "1")
-        checks = {
+        checks: dict[str, Callable[[], str | Finding]] = {
             "libraries": self._check_imports,
             "base model": self._check_base_model,
             "workers": self._check_workers,
+            "parallel": self._check_parallel,
             "reward": self._check_reward,
             "cases": self._check_cases,
             "prompts": self._check_prompts,
             "directory": self._check_directory,
             "memory": self._check_memory,
             "export": self._check_export,
+            "validation": self._check_validation,
+            "time": self._check_time,
             "cost": self.check_cost,
         }
         if not self.request.recipe.reward:
@@ -166,12 +212,16 @@ class Training:
             if self.error is not None and name not in WITHOUT_LIBRARIES:
                 continue
             try:
-                results.append(CheckResult(name=name, text=check()))
+                finding = check()
             except ConductorError as error:
                 self.error = self.error or error
                 results.append(CheckResult.failed(name, error))
                 if name in ("workers", "cases", "cost"):  # the later ones need what it found
                     break
+                continue
+            if isinstance(finding, str):
+                finding = Finding(finding)
+            results.append(finding.result(name))
         return results
 
     def _check_imports(self) -> str:
@@ -232,6 +282,24 @@ class Training:
         if unknown:
             without = f"; without a card: {', '.join(unknown)} (conductor workers calibrate)"
         return f"{', '.join(pool.names)}{without}"
+
+    def _check_parallel(self) -> Finding:
+        assert self._opened is not None
+        models = self._opened.orchestra.team.workers
+        limits = find_call_limits(self._settings, self._pool, models, self.request.recipe)
+        self._limits = limits
+        own = {item.worker.name for item in self._settings.workers if item.sets_parallel}
+        workers = {}
+        for worker in self._pool:
+            is_default = worker.name not in own
+            workers[worker.name] = {"parallel": worker.parallel, "default": is_default}
+        providers = {limit.provider: limit.at_once for limit in limits if limit.provider}
+        fields = {
+            "calls_at_once": calls_at_once(limits),
+            "workers": workers,
+            "providers": providers,
+        }
+        return Finding(describe_limits(limits, self._settings), fields=fields)
 
     def _check_reward(self) -> str:
         self._reward = load_user_function(self.request.recipe.reward)
@@ -338,22 +406,49 @@ class Training:
             )
         return line
 
-    def _check_directory(self) -> str:
+    def _check_directory(self) -> str | Finding:
+        """Check that all that is still to be written fits: nothing is written anywhere else."""
+        from conductor_cli.train.base_model import guess_base_model
+
         directory = self.request.directory
-        steps = self.request.recipe.steps
-        check_same_training(directory, self._curriculum.as_dict())
-        if done := self._done():
-            return f"{directory}, resumes after step {done} of {steps}"
-        # Two checkpoints and the next one, each with the weights and Adam's two moments in 32 bits.
-        checkpoints = 3 * 12 * (self._base.adapter_weights or self._base.weights)
         recipe = self.request.recipe
-        runs = recipe.steps * recipe.samples * recipe.draws
-        answers = round(runs * USUAL_CALLS * ANSWER_BYTES)
-        check_room(directory, checkpoints + answers, "--out")
-        return (
-            f"{directory}, needs {format_size(checkpoints)} for checkpoints and about "
-            f"{format_size(answers)} for answers"
+        check_same_training(directory, self._curriculum.as_dict())
+        done = self._done()
+        begun = f"{directory}"
+        if done:
+            begun += f", resumes after step {done} of {recipe.steps}"
+        base = self._measured or guess_base_model(recipe.base, recipe.lora)
+        if base is None:
+            return f"{begun}; how much it needs is not known without the model"
+        needs = disk_needs(
+            recipe,
+            trained_weights=base.adapter_weights or base.weights,
+            answers=round(self._forecast().calls * self._answer_bytes()),
+            processes=process_count(),
+            validates=bool(self._curriculum.validation),
+            export=self.request.export,
         )
+        present = min(checkpoint_bytes(directory), needs.checkpoints + needs.best)
+        check_room(directory, needs.total - present, "--out")
+        free = free_bytes(directory)
+        fields = {
+            "needed_bytes": needs.total - present,
+            "free_bytes": free,
+            "checkpoints_bytes": needs.checkpoints + needs.best,
+            "adapters_bytes": needs.adapters,
+            "export_bytes": needs.export,
+            "answers_bytes": needs.answers,
+        }
+        text = (
+            f"{begun}, needs at most {format_size(needs.total - present)} of the "
+            f"{format_size(free)} that are free: {describe_disk(needs, present)}"
+        )
+        return Finding(text, fields=fields)
+
+    def _answer_bytes(self) -> float:
+        """Return the bytes of a stored answer in the mean, by the calibration of each worker."""
+        written = [tokens for _, tokens in map(self._expected_tokens, self._pool)]
+        return ANSWER_BYTES + CHARS_PER_TOKEN * mean(written)
 
     def _check_memory(self) -> str:
         from conductor_cli.train.base_model import check_memory, guess_base_model
@@ -399,20 +494,10 @@ class Training:
                 f"--max-cost needs prices, and no price is known for {', '.join(unpriced)}",
                 hint=hint,
             )
-        # Held-out cases run before the first step, at each checkpoint and at the end.
-        times = math.ceil(self.steps_left / self.request.recipe.checkpoint_every) + (
-            not self._done()
-        )
-        held_out = 0
-        if self.steps_left:
-            held_out = times * len(self._curriculum.validation)
         most = estimate_training(
-            self._curriculum, self._pool, begin=self._done(), validations=held_out
+            self._curriculum, self._pool, begin=self._done(), validations=self._validated_cases()
         )
-        # Until the rewards of a group differ: docs/research/rewards.md
-        again = min(1.3, self.request.recipe.tries)
-        money, seconds = self._expected_call()
-        expected = money * USUAL_CALLS * most.runs * again
+        expected = self._expected_cost() * self._forecast().calls
         if self.is_free:
             cost = "free"
         elif len(unpriced) == len(self._pool):
@@ -428,11 +513,6 @@ class Training:
                     f"known; never more than {ceiling} for the others"
                 )
         line = f"{format_count(most.runs, 'run')}: {cost}"
-        if seconds:
-            at_once = sum(worker.parallel for worker in self._pool)
-            all_seconds = seconds * USUAL_CALLS * most.runs * again
-            concurrency = self.request.recipe.concurrency
-            line += f"; {describe_call_time(all_seconds, len(self._pool), at_once, concurrency)}"
         if limit is None:
             return line
         line += f"; at most {format_money(limit)}"
@@ -442,30 +522,104 @@ class Training:
             line += f", which is used up near step {last} of {steps}"
         return line
 
-    def _expected_call(self) -> tuple[float, float]:
-        """Return US dollars and seconds for a call, by the calibration of each worker.
+    def _check_validation(self) -> str | Finding:
+        cases = len(self._curriculum.validation)
+        times = self._validations()
+        if not times:
+            return "none"
+        recipe = self.request.recipe
+        runs = times * cases * recipe.draws
+        calls = runs * self._forecast().calls_of_run
+        written = f"{recipe.samples // process_count()} plans are written at once"
+        if recipe.vllm:
+            written = "all plans are written at once"
+        each = "each plan run once"
+        if recipe.draws > 1:
+            each = f"each plan run {recipe.draws} times"
+        text = (
+            f"{times} times {format_count(cases, 'case')}, {each}: {format_count(runs, 'run')}, "
+            f"about {format_count(calls, 'call')}; {written}"
+        )
+        fields = {"times": times, "cases": cases, "runs": runs, "calls": calls}
+        return Finding(text, fields=fields)
 
-        0 seconds where none was measured.
-        """
-        questions = [len(case.question) / CHARS_PER_TOKEN for case in self._curriculum.cases]
-        question_tokens = OVERHEAD_TOKENS + sum(questions) / len(questions)
+    def _check_time(self) -> str | Finding:
+        """Tell how long the steps that are left take, and what would make them shorter."""
+        if not self.steps_left:
+            return "all steps are done"
+        forecast = self._forecast()
+        measured = measure_steps(read_metrics(self.request.directory / "curve.jsonl"))
+        call_seconds = {}
+        for name, call in forecast.call_seconds.items():
+            call_seconds[name] = {"seconds": call.seconds, "from": call.source}
+        shorter = []
+        for way in shorter_ways(forecast, self.request.recipe):
+            shorter.append({"change": way.change, "calls_seconds": round(way.seconds)})
+        fields = {
+            "calls": forecast.calls,
+            "calls_seconds": round(forecast.seconds),
+            "call_seconds": call_seconds,
+            "measured_step_seconds": None if measured is None else measured.seconds,
+            "shorter": shorter,
+        }
+        return Finding(
+            describe_time(forecast, measured, self.steps_left),
+            explain_time(forecast, measured, self.request.recipe),
+            fields,
+        )
+
+    def describe_time(self) -> str:
+        """Return how long the steps that are left take, in words."""
+        measured = measure_steps(read_metrics(self.request.directory / "curve.jsonl"))
+        return describe_time(self._forecast(), measured, self.steps_left)
+
+    def _forecast(self) -> CallForecast:
+        """Return what the workers have to do for the steps and validations that are left."""
+        if self._calls is None:
+            recipe = self.request.recipe
+            runs_of_step = recipe.samples * recipe.draws * min(DRAWS_OF_A_GROUP, recipe.tries)
+            validated = len(self._curriculum.validation) * recipe.draws
+            self._calls = CallForecast(
+                workloads=(
+                    Workload(rounds=self.steps_left, runs=runs_of_step),
+                    Workload(rounds=self._validations(), runs=validated),
+                ),
+                limits=self._limits,
+                call_seconds=known_call_seconds(self._settings, self._pool),
+                calls_of_run=min(STEPS_OF_A_PLAN, recipe.max_plan_steps),
+            )
+        return self._calls
+
+    def _validations(self) -> int:
+        """Return how often the held-out cases run: before the first step, and at checkpoints."""
+        if not self.steps_left or not self._curriculum.validation:
+            return 0
+        before = 0 if self._done() else 1
+        return before + math.ceil(self.steps_left / self.request.recipe.checkpoint_every)
+
+    def _validated_cases(self) -> int:
+        return self._validations() * len(self._curriculum.validation)
+
+    def _expected_cost(self) -> float:
+        """Return US dollars for a call, by the calibration of each worker."""
         costs = list[float]()
-        times = list[float]()
         for worker in self._pool:
-            card = self._settings.cards.of(worker)
-            # of a worker that was never measured
-            read = question_tokens
-            written = 600.0
-            if card is not None and card.seconds:
-                read = max(card.tokens_in, question_tokens)
-                written = card.tokens_out
-                times.append(card.seconds)
+            read, written = self._expected_tokens(worker)
             # Of three steps, each sees one earlier answer on average.
             usage = Usage(tokens_in=round(read + written), tokens_out=round(written), calls=1)
             cost = with_cost(usage, worker.price).cost
             if cost is not None:
                 costs.append(float(cost))
-        return mean(costs), mean(times)
+        return mean(costs)
+
+    def _expected_tokens(self, worker: Worker) -> tuple[float, float]:
+        """Return the tokens that a call reads, without earlier answers, and those it writes."""
+        questions = [len(case.question) / CHARS_PER_TOKEN for case in self._curriculum.cases]
+        question_tokens = OVERHEAD_TOKENS + sum(questions) / len(questions)
+        card = self._settings.cards.of(worker)
+        if card is None or not card.seconds:
+            return question_tokens, USUAL_TOKENS
+        return max(card.tokens_in, question_tokens), card.tokens_out
 
     @property
     def steps_left(self) -> int:
@@ -535,24 +689,6 @@ class Training:
         from conductor_cli.train.grpo import export_adapter
 
         return export_adapter(self.request.directory, self._base).absolute()
-
-
-def describe_call_time(seconds: float, workers: int, at_once: int, concurrency: int) -> str:
-    """Return how long calls take that take `seconds` one by one, and what would shorten that.
-
-    So many `workers` make `at_once` calls together, and `concurrency` runs are active at once.
-    """
-    used = min(at_once, concurrency)
-    shown = format_duration(seconds / used, tenths=False)
-    text = f"about {shown} for calls, {used} at once if all workers get the same share"
-    if used < concurrency:
-        parallel = math.ceil(concurrency / workers)
-        less = format_duration(seconds / concurrency, tenths=False)
-        text += (
-            f", and about {less} with parallel = {parallel} in the table of each worker, where its "
-            "provider allows that"
-        )
-    return f"{text}; writing plans and training come on top"
 
 
 def _too_few_workers(names: Sequence[str]) -> ConfigError:

@@ -28,6 +28,9 @@ TUNED: Final[dict[str, tuple[Any, str]]] = {
     "reward": ("", "your own reward, FILE.py:FUNCTION"),
     "max_plan_tokens": (8, "most tokens of a plan"),
     "max_workers": (2, "most workers that are offered for a case"),
+    "validation": (0, "most cases that are held out for validation"),
+    "checkpoint_every": (1, "steps from one checkpoint and validation to the next"),
+    "concurrency": (1, "runs of plans that are active at once"),
     "vllm": (False, "sample the plans with vLLM"),
     "vllm_memory": (0.05, "share of the GPU's memory for vLLM"),
 }
@@ -199,12 +202,13 @@ def _print_checks(checks: Sequence[CheckResult], *, json: bool) -> int:
 def _train(training: Training, *, yes: bool, quiet: bool) -> None:
     """Train, once the user agrees. Exits with another code than 0 if not all steps are done."""
     if is_first() and training.steps_left:
-        line = f"cost: {training.check_cost()}"
-        if not training.is_free and not confirm_cost([line], "the training", yes=yes, quiet=quiet):
+        lines = [f"time: {training.describe_time()}", f"cost: {training.check_cost()}"]
+        if not training.is_free and not confirm_cost(lines, "the training", yes=yes, quiet=quiet):
             print_notice("nothing was trained")
             return
         if training.is_free and not quiet:
-            print_notice(line)
+            for line in lines:
+                print_notice(line)
     try:
         complete = training.run(print_line)
     except KeyboardInterrupt:

@@ -247,11 +247,15 @@ WORKER_FIELDS: Final = tuple(names_of(fields(WorkerTable)))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredWorker:
-    """A worker of the files, enabled or not. `source` is the last file that configures it."""
+    """A worker of the files, enabled or not. `source` is the last file that configures it.
+
+    `sets_parallel`: its `parallel` is what the files say, not the default of its kind.
+    """
 
     worker: Worker
     enabled: bool
     source: str
+    sets_parallel: bool = False
 
 
 def workers_of(sources: Sequence[Source]) -> tuple[ConfiguredWorker, ...]:
@@ -303,7 +307,12 @@ def _parse_worker(table: Table) -> ConfiguredWorker:
         raise table.error(error.option, error.message, error.hint) from None
     if worker.price is None and costs_nothing(worker):
         worker = replace(worker, price=FREE)
-    return ConfiguredWorker(worker=worker, enabled=values.enabled, source=table.file_of(""))
+    return ConfiguredWorker(
+        worker=worker,
+        enabled=values.enabled,
+        source=table.file_of(""),
+        sets_parallel=bool(values.parallel),
+    )
 
 
 def _check_values(table: Table, values: WorkerTable) -> None:

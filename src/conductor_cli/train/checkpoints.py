@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
+from stat import S_ISREG
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
@@ -69,6 +70,21 @@ def keep_best(directory: Path, checkpoint: Path) -> None:
             link_or_copy(path, unfinished / path.name)
     shutil.rmtree(directory / BEST, ignore_errors=True)
     unfinished.rename(directory / BEST)
+
+
+def checkpoint_bytes(directory: Path) -> int:
+    """Return the bytes of all checkpoints, with the best one, and of unfinished ones.
+
+    A file that two of them share counts once.
+    """
+    sizes = {}
+    for name in ("checkpoint-*", f"{BEST}*"):
+        for path in directory.glob(f"{name}/**/*"):
+            with suppress(OSError):  # it is removed meanwhile
+                status = path.stat()
+                if S_ISREG(status.st_mode):
+                    sizes[status.st_dev, status.st_ino] = status.st_size
+    return sum(sizes.values())
 
 
 def check_same_training(directory: Path, settings: Mapping[str, Any]) -> None:

@@ -526,7 +526,7 @@ def estimate_training(
     numbers = range(begin * curriculum.prompts, curriculum.steps * curriculum.prompts)
     steps = curriculum.recipe.max_plan_steps
     lengths = (1, min(steps, USUAL_STEPS), steps)
-    profile = WorkerProfile()
+    profile = WorkerProfile(writes_long=False)  # as in a training: see `Rollouts.team_for`
     ranges = []
     for number in numbers[:SAMPLE_TASKS]:
         task = curriculum.exercise(number)
