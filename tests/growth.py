@@ -34,12 +34,12 @@ def assert_grows_linearly(
 ) -> None:
     """Fail if `work` on a text of four times the size takes more than eight times as long.
 
-    `text_of` makes the text from a size, here half of `size` and twice `size`. It must be large
-    enough that quadratic work would be slow: some 50,000 signs. The clock is the processor time of
-    this thread, which other processes do not lengthen much.
+    `text_of` makes the text from a size, here `size` and a quarter of it. It must be large enough
+    that quadratic work would be slow: some 50,000 signs. The clock is the processor time of this
+    thread, which other processes do not lengthen much.
     """
-    small = text_of(size // 2)
-    large = text_of(2 * size)
+    small = text_of(size // 4)
+    large = text_of(size)
 
     def seconds(text: str) -> float:
         began = clock()

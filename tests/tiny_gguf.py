@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -214,8 +215,12 @@ def _add_sentence_tokenizer(writer: Any, tokens: list[str]) -> None:
     writer.add_unk_token_id(0)
 
 
+@cache
 def vocabulary(merges: int) -> tuple[list[str], list[str]]:
-    """Tokens and merges of a byte-level BPE, in the alphabet of GPT-2, trained on `TEXT`."""
+    """Tokens and merges of a byte-level BPE, in the alphabet of GPT-2, trained on `TEXT`.
+
+    They are the same lists at each call: nobody may change them.
+    """
     letter = byte_letters()
     words = Counter(tuple(letter[byte] for byte in word.encode()) for word in _words(TEXT))
     pairs: list[tuple[str, str]] = []

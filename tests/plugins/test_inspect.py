@@ -6,7 +6,9 @@ It runs over the demo models, and over a provider server on this machine.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +34,14 @@ from inspect_ai.tool import Tool, tool  # noqa: E402
 
 # Inspect has warnings of its own.
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collect_what_inspect_left() -> Iterator[None]:
+    """Its streams are not closed, and would fail the test during which they are collected."""
+    yield
+    gc.collect()
+
 
 CASES: Final = {case.id: case for case in held_out_cases(2, 0)}
 
