@@ -286,6 +286,8 @@ class HalfCharacters:
     def end(self) -> str:
         """Return what stands for a half that nothing followed."""
         half = self._half
+        if not half:
+            return ""
         self._half = ""
         return joined_halves(half)
 

@@ -672,7 +672,10 @@ class _PlainTemplate(_Template):
             parts.append(_RULES)
         if self.profile.guide.advice:
             parts.append(self.profile.guide.advice)
-        parts.append(_form(self.plan_format, replace(self.context, first=1)))
+        whole = self.context
+        if whole.first != 1:
+            whole = replace(whole, first=1)
+        parts.append(_form(self.plan_format, whole))
         if self.profile.fewshots:
             parts += _examples(self.profile, self.context.reasoning, self.context.single)
         # They are shown without reasoning, so they would teach a planner that reasons not to.

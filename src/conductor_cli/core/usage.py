@@ -26,6 +26,8 @@ _LEAST_DOLLARS: Final = Decimal("1E-12")
 
 def token_count(value: object) -> int:
     """Return a number of tokens that somebody else states; 0 for what is no number."""
+    if type(value) is int and 0 <= value <= MAX_COUNTED:  # as most are
+        return value
     if not _is_number(value) or value != value:  # noqa: PLR0124 - NaN
         return 0
     # Compared before it is converted: infinity has no integer. Some servers write 12.0.

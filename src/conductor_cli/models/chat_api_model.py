@@ -280,9 +280,10 @@ class ChatApiModel:
         untold = self._dropped - self._noted
         # What a client asks for is told to each client.
         untold |= self._dropped & request.sampling.keys()
-        if untold:
-            untold -= self._api.additions(self._body(request, frozenset())).keys()
-            self._noted |= self._dropped
+        if not untold:
+            return []
+        untold -= self._api.additions(self._body(request, frozenset())).keys()
+        self._noted |= self._dropped
         instead = {}
         for field_name in MAX_TOKENS_FIELDS:
             instead[field_name] = f"as {self._max_tokens_field(self._dropped)}"

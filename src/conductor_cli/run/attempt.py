@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import (
@@ -49,9 +49,12 @@ from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.tools import CallCollector
 from conductor_cli.core.trace import describe_failed_attempts, has_notice
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.models.base import GivesAtOnce, Model
+from conductor_cli.models.base import Model
 from conductor_cli.run.state import NOT_CHECKED, RunState, with_fault
 from conductor_cli.run.tool_loop import ModelReply, ToolLoop, conversation_tokens, open_tool_loop
+
+if TYPE_CHECKING:
+    from conductor_cli.models.base import GivesAtOnce
 
 MIN_REPEATED_WORDS: Final = 6  # Of an answer that is the question again
 FIRST_BACKOFF_SECONDS: Final = 0.5
@@ -105,8 +108,9 @@ class _CallReader:
 
     async def read_reply(self, model: Model, request: Request) -> None:
         """Give all of the reply of a model to `take` and `take_text`."""
-        if isinstance(model, GivesAtOnce):
-            await self.read(model.stream_to(self, request))
+        # To ask a protocol of `typing` takes as long as to send the request
+        if hasattr(model, "stream_to"):
+            await self.read(cast("GivesAtOnce", model).stream_to(self, request))
         else:
             await self.read(model.stream(request))
 

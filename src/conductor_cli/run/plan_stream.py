@@ -74,7 +74,9 @@ class RepeatFilter:
         then that one gives the answer.
         """
         access = tuple(dict.fromkeys(self._numbers[number] for number in item.step.access))
-        step = replace(item.step, access=access)
+        step = item.step
+        if access != step.access:
+            step = replace(step, access=access)
         number = self._find_same(step)
         is_newest = number == len(self._kept)
         # The last step is kept where it can still read what no other one does.
@@ -88,6 +90,8 @@ class RepeatFilter:
         self._in_a_row = 0
         self._kept.append(step)
         self._numbers[item.number] = len(self._kept)
+        if item.number == len(self._kept) and item.step is step:
+            return item
         return replace(item, number=len(self._kept), step=step)
 
     def _find_same(self, step: Step) -> int:
@@ -163,7 +167,8 @@ class PlanStream:
                 wanted += THINKING_TOKENS
             tokens_in = prompt_tokens(request.messages)
             reservation = await resources.reserve(tokens_in, wanted, price, None, usual)
-            request = replace(request, max_tokens=reservation.answer)
+            if request.max_tokens != reservation.answer:
+                request = replace(request, max_tokens=reservation.answer)
             began = state.stream.now()
             failed = False
             try:
@@ -227,6 +232,8 @@ class PlanStream:
         )
         # The seed and the rank rise with each attempt, or the model would repeat its plan.
         retries = self._attempt - 1
+        if not retries and state.seed is None:
+            return request
         return replace(
             request,
             seed=None if state.seed is None else state.seed + retries,
@@ -451,7 +458,9 @@ def announce_parsed(state: RunState, item: ParsedStep) -> None:
         access = tuple(number for number in item.step.access if number not in given_up)
         item = replace(item, step=replace(item.step, access=access))
     if item.last and state.team.joins_unread_steps:
-        item = replace(item, step=_with_unread_steps(state, item.step))
+        reading = _with_unread_steps(state, item.step)
+        if reading is not item.step:
+            item = replace(item, step=reading)
     review = None
     if item.last and state.nesting.reviews > 0:
         review = _make_review(state, item)

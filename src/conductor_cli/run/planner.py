@@ -509,6 +509,8 @@ def _rules(state: RunState, *, skipping: bool = False) -> PlanRules:
 
 def _context(state: RunState, first: int = 1) -> PlanFormatContext:
     context = state.team.context(_rules(state, skipping=True))
+    if context.first == first and context.hidden == state.planning.given_up:
+        return context
     return replace(context, first=first, hidden=state.planning.given_up)
 
 

@@ -55,6 +55,8 @@ async def open_tool_loop(
 
     None where the worker has none or the policy lets it use none.
     """
+    if state.orchestra.tools is None and not looked_up:
+        return None
     step = replace(state.record(number).step, worker=worker.name)
     before = state.steps_before(number)
     servers: list[str] = []

@@ -691,11 +691,13 @@ class DailySpend(Spending):
 
         Reserved is what calls hold that are under way or were killed.
         """
-        of_all = "SELECT cost, tokens, calls FROM totals WHERE day = ? AND scope = ''"
-        cost, tokens, calls = database.execute(of_all, (str(day),)).fetchone() or (0, 0, 0)
-        of_client = "SELECT cost FROM totals WHERE day = ? AND scope = ?"
         client_scope = f"/{self.client.name}"
-        (client_cost,) = database.execute(of_client, (str(day), client_scope)).fetchone() or (0,)
+        totals = "SELECT scope, cost, tokens, calls FROM totals WHERE day = ? AND scope IN ('', ?)"
+        sums = {"": (0, 0, 0), client_scope: (0, 0, 0)}
+        for scope, *amounts in database.execute(totals, (str(day), client_scope)):
+            sums[scope] = tuple(amounts)
+        cost, tokens, calls = sums[""]
+        client_cost, _, _ = sums[client_scope]
         return self._budget(cost, tokens, calls, client_cost)
 
     def _record_reservation(
