@@ -79,7 +79,7 @@ def test_a_step_is_never_shorter_than_one_plan_whose_calls_wait_for_each_other()
 
 def test_the_ways_to_shorten_a_training_are_named_with_their_commands() -> None:
     """Three workers do 64 calls at once with 22 each, which is 5.3 times as many."""
-    ways = shorter_ways(forecast(4, 4, 4), DEFAULT_RECIPE)
+    ways = shorter_ways(forecast(4, 4, 4), 4)
     commands = ", ".join(
         f"conductor workers set {name} parallel=22" for name in ("ann", "bob", "cat")
     )
@@ -89,18 +89,18 @@ def test_the_ways_to_shorten_a_training_are_named_with_their_commands() -> None:
     assert ways[1].seconds == pytest.approx(200 * 160)
     assert ways[2].change == "both"
     assert ways[2].seconds == pytest.approx(200 * 30)
-    once = shorter_ways(forecast(4, 4, 4), replace(DEFAULT_RECIPE, draws=1))
+    once = shorter_ways(forecast(4, 4, 4), 1)
     assert [way.change for way in once] == [ways[0].change]
 
 
 def test_only_the_workers_that_hold_a_training_up_are_to_be_widened() -> None:
     seconds = {"ann": TEN, "bob": CallSeconds(1.0, "runs", 9)}
-    ways = shorter_ways(forecast(4, 8, seconds=seconds), replace(DEFAULT_RECIPE, draws=1))
+    ways = shorter_ways(forecast(4, 8, seconds=seconds), 1)
     assert [way.change.split(",")[0] for way in ways] == ["conductor workers set ann parallel=59"]
 
 
 def test_runs_that_are_active_are_named_where_they_decide() -> None:
-    ways = shorter_ways(forecast(60, 60, 60), replace(DEFAULT_RECIPE, draws=1))
+    ways = shorter_ways(forecast(60, 60, 60), 1)
     assert [way.change for way in ways] == ["--set concurrency=180"]
     assert ways[0].seconds == pytest.approx(200 * 256 * 3 * 10 / 180)
 
@@ -108,7 +108,7 @@ def test_runs_that_are_active_are_named_where_they_decide() -> None:
 def test_a_model_that_does_one_thing_at_a_time_is_not_to_be_widened() -> None:
     local = CallLimit(owner="worker", workers=("ann",), at_once=1, fixed=True)
     slowest = replace(forecast(1, 4), limits=(local, *forecast(1, 4).limits[1:]))
-    assert shorter_ways(slowest, replace(DEFAULT_RECIPE, draws=1)) == []
+    assert shorter_ways(slowest, 1) == []
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_what_a_call_takes_is_told_with_where_it_is_from(stage: Stage) -> None:
     models: dict[str, Model] = {name: ScriptedModel() for name in pool.names}
     given = find_call_limits(settings, pool, models, DEFAULT_RECIPE)
     two = replace(forecast(4, 4), limits=given, call_seconds=known)
-    lines = explain_time(two, None, DEFAULT_RECIPE).splitlines()
+    lines = explain_time(two, None, 200, []).splitlines()
     assert "(5 calls) for a call in your own runs; 10 s for a call of beta is assumed" in lines[0]
     assert lines[1].startswith("writing plans and learning come on top and were not measured")
 
@@ -170,9 +170,14 @@ def test_a_training_that_has_begun_tells_how_long_the_rest_takes_by_its_own_step
     assert measured == (2, 300.0, 200.0)
     assert measure_steps(session[:2]) == (1, 800.0, 200.0)
     assert measure_steps(session[:1]) is None
-    text = describe_time(forecast(4), measured, 196)
+    text = describe_time(forecast(4), measured, 196, DEFAULT_RECIPE)
     assert text.startswith("about 16 h 20 min for 196 steps, as long as the last 2 took here")
-    assert "not measured" not in explain_time(forecast(4), measured, DEFAULT_RECIPE)
+    four = forecast(4)
+    ways = shorter_ways(four, 1)
+    # 64 at once instead of 4: the runs take a sixteenth, and all else as long as before.
+    assert four.seconds / ways[0].seconds == pytest.approx(16)
+    rest = explain_time(four, measured, 196, ways)
+    assert rest.startswith("about 6 h 7 min with conductor workers set ann parallel=64")
 
 
 def test_all_that_a_training_writes_is_counted() -> None:

@@ -548,12 +548,16 @@ class Training:
         if not self.steps_left:
             return "all steps are done"
         forecast = self._forecast()
+        draws = self.request.recipe.draws
+        if self._done():
+            draws = 1  # with other draws it would be another training
+        ways = shorter_ways(forecast, draws)
         measured = measure_steps(read_metrics(self.request.directory / "curve.jsonl"))
         call_seconds = {}
         for name, call in forecast.call_seconds.items():
             call_seconds[name] = {"seconds": call.seconds, "from": call.source}
         shorter = []
-        for way in shorter_ways(forecast, self.request.recipe):
+        for way in ways:
             shorter.append({"change": way.change, "calls_seconds": round(way.seconds)})
         fields = {
             "calls": forecast.calls,
@@ -563,15 +567,15 @@ class Training:
             "shorter": shorter,
         }
         return Finding(
-            describe_time(forecast, measured, self.steps_left),
-            explain_time(forecast, measured, self.request.recipe),
+            describe_time(forecast, measured, self.steps_left, self.request.recipe),
+            explain_time(forecast, measured, self.steps_left, ways),
             fields,
         )
 
     def describe_time(self) -> str:
         """Return how long the steps that are left take, in words."""
         measured = measure_steps(read_metrics(self.request.directory / "curve.jsonl"))
-        return describe_time(self._forecast(), measured, self.steps_left)
+        return describe_time(self._forecast(), measured, self.steps_left, self.request.recipe)
 
     def _forecast(self) -> CallForecast:
         """Return what the workers have to do for the steps and validations that are left."""

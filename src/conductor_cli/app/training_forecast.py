@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from conductor_cli.app.expectations import read_call_times
@@ -12,13 +12,14 @@ from conductor_cli.models.base import Model
 from conductor_cli.models.recipients import is_at_provider
 from conductor_cli.train.forecast import (
     ASSUMED_SECONDS,
+    DRAWS_OF_A_GROUP,
     CallForecast,
     CallLimit,
     CallSeconds,
     MeasuredSteps,
+    Shorter,
     calls_at_once,
     describe_call_seconds,
-    shorter_ways,
 )
 from conductor_cli.train.job import process_count
 from conductor_cli.train.recipe import Recipe
@@ -114,7 +115,9 @@ def describe_limits(limits: tuple[CallLimit, ...], settings: Settings) -> str:
     )
 
 
-def describe_time(forecast: CallForecast, measured: MeasuredSteps | None, steps_left: int) -> str:
+def describe_time(
+    forecast: CallForecast, measured: MeasuredSteps | None, steps_left: int, recipe: Recipe
+) -> str:
     """Return how long the steps that are left take: as long as those before, or for the calls."""
     if measured is not None:
         total = format_duration(steps_left * measured.seconds, tenths=False)
@@ -124,14 +127,19 @@ def describe_time(forecast: CallForecast, measured: MeasuredSteps | None, steps_
             f"validations, of which the runs of plans took {format_duration(measured.runs)}"
         )
     total = format_duration(forecast.seconds, tenths=False)
+    again = ""
+    if recipe.tries > 1:
+        again = f" and groups drawn {DRAWS_OF_A_GROUP} times"
     return (
-        f"about {total} for the calls of workers alone: {forecast.calls:,} calls, "
-        f"{forecast.calls_of_run} for a run, {calls_at_once(forecast.limits)} at once, if all "
-        "workers get the same share"
+        f"about {total} for the calls of workers alone: {forecast.calls:,} calls with "
+        f"{forecast.calls_of_run} for a run{again}, {calls_at_once(forecast.limits)} at once, if "
+        "all workers get the same share"
     )
 
 
-def explain_time(forecast: CallForecast, measured: MeasuredSteps | None, recipe: Recipe) -> str:
+def explain_time(
+    forecast: CallForecast, measured: MeasuredSteps | None, steps_left: int, ways: Sequence[Shorter]
+) -> str:
     """Return in lines what the time of a training is from, and what would make it shorter.
 
     Nothing was measured of the model that is trained until it has made a step here.
@@ -143,7 +151,11 @@ def explain_time(forecast: CallForecast, measured: MeasuredSteps | None, recipe:
             "writing plans and learning come on top and were not measured here: train for a while "
             "(--minutes 30), and then --dry-run tells how long the rest takes"
         )
-    for way in shorter_ways(forecast, recipe):
-        duration = format_duration(way.seconds, tenths=False)
-        lines.append(f"the calls take about {duration} with {way.change}")
+    for way in ways:
+        begin = "the calls take about"
+        seconds = way.seconds
+        if measured is not None:
+            begin = "about"
+            seconds = steps_left * measured.seconds_with(way.seconds / forecast.seconds)
+        lines.append(f"{begin} {format_duration(seconds, tenths=False)} with {way.change}")
     return "\n".join(lines)

@@ -211,8 +211,11 @@ class Shorter(NamedTuple):
     seconds: float
 
 
-def shorter_ways(forecast: CallForecast, recipe: Recipe) -> list[Shorter]:
-    """Return what would shorten the calls of a training, each way and all of them together."""
+def shorter_ways(forecast: CallForecast, draws: int) -> list[Shorter]:
+    """Return what would shorten the calls of a training, each way and all of them together.
+
+    `draws` is how often each plan is run, 1 where that cannot be changed any more.
+    """
     ways = []
     all_together = forecast
     wider = forecast.with_wider_workers()
@@ -225,11 +228,11 @@ def shorter_ways(forecast: CallForecast, recipe: Recipe) -> list[Shorter]:
     elif more.seconds < forecast.seconds:
         ways.append(Shorter(f"--set concurrency={more.active_runs()}", more.seconds))
         all_together = more
-    if recipe.draws > 1:
-        once = forecast.with_runs(1 / recipe.draws)
-        change = f"--set draws=1, at 1/{recipe.draws} of the cost; rewards then owe more to luck"
+    if draws > 1:
+        once = forecast.with_runs(1 / draws)
+        change = f"--set draws=1, at 1/{draws} of the cost; rewards then owe more to luck"
         ways.append(Shorter(change, once.seconds))
-        all_together = all_together.with_runs(1 / recipe.draws)
+        all_together = all_together.with_runs(1 / draws)
     ways = [way for way in ways if way.seconds < forecast.seconds]
     if len(ways) > 1 and all_together.seconds < min(way.seconds for way in ways):
         ways.append(Shorter("both", all_together.seconds))
@@ -259,6 +262,10 @@ class MeasuredSteps(NamedTuple):
     steps: int
     seconds: float
     runs: float
+
+    def seconds_with(self, share: float) -> float:
+        """Return how long a step would take if its runs took this share of their time."""
+        return self.seconds - self.runs + share * self.runs
 
 
 def measure_steps(lines: Sequence[Mapping[str, Any]]) -> MeasuredSteps | None:
