@@ -440,7 +440,7 @@ class Training:
             "answers_bytes": needs.answers,
         }
         text = (
-            f"{begun}, needs at most {format_size(needs.total - present)} of the "
+            f"{begun}, needs about {format_size(needs.total - present)} of the "
             f"{format_size(free)} that are free: {describe_disk(needs, present)}"
         )
         return Finding(text, fields=fields)

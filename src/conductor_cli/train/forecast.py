@@ -294,7 +294,7 @@ def measure_steps(lines: Sequence[Mapping[str, Any]]) -> MeasuredSteps | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskNeeds:
-    """Bytes that a training has on disk at most: all of it is in its own directory."""
+    """Bytes that a training has on disk at once: all of it is in its own directory."""
 
     checkpoints: int
     best: int
