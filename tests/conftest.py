@@ -17,6 +17,7 @@ import re
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -161,8 +162,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Let the collector look only at what tests make: what was imported and collected stays."""
+    if session.config.getoption("forks", 0) and "conductor_cli.models.litellm" in sys.modules:
+        _import_litellm()
     for library in ("httpx", "httpx2"):
         transports = sys.modules.get(f"{library}._transports.default")
         if transports is not None:
@@ -170,6 +173,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)  # as the command itself does
     gc.enable()
+
+
+def _import_litellm() -> None:
+    """Import litellm here, which takes three seconds, and not in each fork of this process."""
+    from conductor_cli.models.litellm import preload_litellm
+
+    preload_litellm().result()
+    for thread in threading.enumerate():
+        if thread.name == "import litellm":
+            thread.join()  # a fork has no other thread
 
 
 def _share_certificates(transports: Any) -> None:

@@ -31,7 +31,7 @@ def test_a_local_model_plans_and_workers_answer(stage: Stage, tiny: Path) -> Non
 
 def test_a_local_model_plans_and_answers_alone(stage: Stage, tiny: Path) -> None:
     stage.configure("[limits]\nattempts = 1\nsteps = 1", workers=(), conductor=str(tiny))
-    done = stage.inside("ask", "How many?", "--max-tokens", "3000", "--progress", "plain")
+    done = stage.inside("ask", "How many?", "--max-tokens", "1000", "--progress", "plain")
     assert done.code in (0, 7)
     assert "the planner answers too" in done.err
     assert "started: local" in done.err
