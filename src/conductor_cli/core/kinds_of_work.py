@@ -231,12 +231,12 @@ def _rank_by_kind(kind: str, workers: Sequence[Worker]) -> dict[str, float | Non
 
 def _figures(tags: Sequence[str], workers: Sequence[Worker]) -> Iterator[tuple[str, float]]:
     """Yield names of workers with their figures, tag by tag, the largest figure first."""
+    figures_of_tag = dict[str, dict[str, float]]()
+    for worker in workers:
+        for name, value in worker.card.strengths.items():
+            figures_of_tag.setdefault(name.lower(), {})[worker.name] = value
     for tag in tags:
-        figures = dict[str, float]()
-        for worker in workers:
-            for name, value in worker.card.strengths.items():
-                if name.lower() == tag.lower():
-                    figures[worker.name] = value
+        figures = figures_of_tag.get(tag.lower(), {})
         yield from sorted(figures.items(), key=lambda item: -item[1])
 
 

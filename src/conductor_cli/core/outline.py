@@ -87,7 +87,7 @@ def lines_of(file: File) -> list[str]:
 
 
 def _line_count(file: File) -> int:
-    return len(lines_of(file))
+    return file.text.removesuffix("\n").count("\n") + 1
 
 
 def _names_in(file: File) -> list[str]:
