@@ -52,6 +52,16 @@ def test_a_line_that_is_no_rating_is_counted_and_left_out(
     assert "1 line is damaged; 1 rating could be read" in ratings.problem
 
 
+def test_damaged_lines_that_are_json_together_are_counted_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "ratings.jsonl"
+    whole = json.dumps(dump(made(1)))
+    halves = ['{"shares": [{}', "{}]}"]
+    path.write_text("\n".join([whole, *halves, "{", whole, ""]), encoding="utf-8")
+    ratings = RatingsFile(path).read()
+    assert ratings.ratings == (made(1), made(1))
+    assert "3 lines are damaged; 2 ratings could be read" in ratings.problem
+
+
 def test_only_the_newest_part_of_a_large_file_is_read(tmp_path: Path) -> None:
     """The line that is cut where it begins is no damage."""
     path = tmp_path / "ratings.jsonl"

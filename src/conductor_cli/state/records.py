@@ -92,7 +92,7 @@ def _read_ratings(path: Path, version: tuple[int, int, int]) -> StoredRatings:
         lines = file.read(NEWEST_BYTES).split(b"\n")
     if start > 0:
         del lines[0]  # it is cut
-    parsed = [parse_rating(raw) for raw in lines if raw.strip()]
+    parsed = [_rating_of(fields) for fields in _values_of([raw for raw in lines if raw.strip()])]
     ratings = tuple(rating for rating in parsed if rating is not None)
     damaged = len(parsed) - len(ratings)
     if not damaged:
@@ -105,13 +105,37 @@ def _read_ratings(path: Path, version: tuple[int, int, int]) -> StoredRatings:
     return StoredRatings(ratings=ratings, problem=problem)
 
 
+def _values_of(lines: list[bytes]) -> list[Any]:
+    """Return the JSON values of lines, None for a damaged one.
+
+    All are read by one call, which takes a third of the time, where that says the same.
+    """
+    if all(line.startswith(b"{") and line.rstrip().endswith(b"}") for line in lines):
+        with suppress(ValueError, RecursionError):
+            values: list[Any] = json.loads(b"[%b]" % b",".join(lines))
+            if len(values) == len(lines):
+                return values
+    return [_value_of(line) for line in lines]
+
+
+def _value_of(line: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
 def parse_rating(raw: bytes) -> Rating | None:
-    """Return the rating of a line, None where it is none.
+    """Return the rating of a line, None where it is none."""
+    return _rating_of(_value_of(raw))
+
+
+def _rating_of(fields: Any) -> Rating | None:  # noqa: ANN401 - any JSON value
+    """Return the rating of a JSON value, None where it is none.
 
     It is read before the first question, so in a tenth of `load`'s time.
     """
     try:
-        fields = json.loads(raw)
         rating = Rating(
             run=fields["run"],
             step=fields["step"],
@@ -128,7 +152,7 @@ def parse_rating(raw: bytes) -> Rating | None:
             and rating.verdict in VERDICTS
             and rating.by in RATERS
         )
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError):
         return None
     return rating if is_rating else None
 

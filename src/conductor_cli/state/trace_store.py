@@ -65,8 +65,8 @@ class TraceStore(Traces):
     def _names(self) -> list[str]:
         """Return the names of all traces. Raises `UsageError`."""
         try:
-            with os.scandir(self.directory) as entries:
-                return [entry.name for entry in entries if entry.name.endswith(SUFFIX)]
+            names = os.listdir(self.directory)  # noqa: PTH208 - before each question
+            return [name for name in names if name.endswith(SUFFIX)]
         except FileNotFoundError:
             return []
         except OSError as error:
