@@ -58,6 +58,12 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         {"seconds": 8, "clients": 32},
         {"seconds": 60, "clients": 64},
     ),
+    "processes": Campaign(
+        "two processes of a server, beside two servers",
+        "processes run",
+        {"rounds": 4, "seconds": 10, "clients": 32},
+        {"rounds": 12, "seconds": 30, "clients": 32},
+    ),
     "takeover": Campaign(
         "runs of killed replicas, which others finish",
         "takeover run",

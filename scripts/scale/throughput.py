@@ -75,14 +75,14 @@ def run(*, seconds: int, clients: int) -> Iterator[Figure]:
     rates = dict[str, Rate]()
     with place() as at:
         double = Target([f"http://127.0.0.1:{at.port}"], model="alpha")
-        direct = percentile(asyncio.run(_ask(double, seconds / 2, 1)), 0.99)
+        direct = percentile(asyncio.run(ask_target(double, seconds / 2, 1)), 0.99)
     for count in (1, 2, 4):
         with _replicas(count) as target:
             name = f"{count} replica{'s' * (count > 1)}, limits on"
             yield from _measure(name, target, seconds, clients, rates)
             if count < 4:
                 rate = rates[name].per_second / 2
-                times = asyncio.run(_ask(target, seconds, clients, rate))
+                times = asyncio.run(ask_target(target, seconds, clients, rate))
                 added = 1000 * (percentile(times, 0.99) - direct)
                 yield at_most(
                     f"{name}: p99 added at half of that", added, 20, "{:.0f} ms", timed=True
@@ -129,9 +129,9 @@ def _replicas(count: int, *, plans: bool = False) -> Iterator[Target]:
 def _measure(
     name: str, target: Target, seconds: float, clients: int, rates: dict[str, Rate]
 ) -> Iterator[Figure]:
-    asyncio.run(_ask(target, 1, clients))  # what is loaded at the first request
+    asyncio.run(ask_target(target, 1, clients))  # what is loaded at the first request
     before = target.processor_seconds
-    times = asyncio.run(_ask(target, seconds, clients))
+    times = asyncio.run(ask_target(target, seconds, clients))
     cost = 1000 * (target.processor_seconds - before) / len(times)
     rate = Rate(len(times) / seconds, cost)
     rates[name] = rate
@@ -141,7 +141,9 @@ def _measure(
     yield Figure(f"{name}: processor time of a request", f"{cost:.1f} ms")
 
 
-async def _ask(target: Target, seconds: float, clients: int, rate: float = 0.0) -> list[float]:
+async def ask_target(
+    target: Target, seconds: float, clients: int, rate: float = 0.0
+) -> list[float]:
     """Return how long each answer took.
 
     With a `rate`, so many requests a second begin, however long others take.
