@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final, NamedTuple
@@ -71,7 +72,7 @@ def _servers(count: int, *options: str) -> Iterator[Target]:
     """So many servers over files, each with a home and a provider of its own."""
     with ExitStack() as stack:
         urls: list[str] = []
-        processes = []
+        processes: list[subprocess.Popen[bytes]] = []
         for _ in range(count):
             at = stack.enter_context(place())
             at.configure("", SETTINGS)
