@@ -221,5 +221,6 @@ def terms_for_tests(draw: st.DrawFn, /, style: str = "letters", **fixed: Any) ->
         "bar": draw(st.sampled_from([" | ", "|"])),
         "constrained": draw(st.booleans()),
         "reasoning": draw(st.booleans()),
+        "closing": draw(st.sampled_from(["", "Answer from these results."])),
     }
     return PlanFormatContext(**{**values, **fixed})

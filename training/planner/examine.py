@@ -37,7 +37,7 @@ from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.loading import LlamaOptions
 from conductor_cli.models.weights.verify import hash_file
 from training.planner.pools import choose, draw_pool
-from training.planner.questions import QUESTIONS, Examined
+from training.planner.questions import QUESTIONS, Examined, read_questions
 
 SIZES: Final = (1, 3, 8)
 CHECKING: Final = (
@@ -101,11 +101,12 @@ def plan_all(
     chosen: Sequence[str],
     out: Path,
     *,
+    questions: Sequence[Examined] = QUESTIONS,
     every: int = 1,
     mode: Mode = "auto",
     steps: int = MAX_STEPS,
 ) -> Iterator[Planned]:
-    """Each question over each pool, planned or read from the file of an earlier call.
+    """Each of the questions over each pool, planned or read from the file of an earlier call.
 
     With `every` above 1, only so many-th questions are asked. A plan has at most so many `steps`.
     """
@@ -122,7 +123,7 @@ def plan_all(
         context = plan_format_context(
             profile, pool, PlanRules(workers=pool.names, steps=steps), mode, constrained=True
         )
-        for number, examined in list(enumerate(QUESTIONS))[::every]:
+        for number, examined in list(enumerate(questions))[::every]:
             text = replies.get((name, number))
             if text is None:
                 request = planner_request(examined.question, pool, profile, context)
@@ -250,6 +251,7 @@ def main() -> int:
     parser.add_argument("--profile", choices=tuple(PROFILES), default="kinds")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--questions", type=Path, help="others than those of questions.jsonl")
     parser.add_argument("--every", type=int, default=1, help="ask only every so many questions")
     parser.add_argument("--mode", choices=("auto", "mini", "ultra"), default="auto")
     parser.add_argument("--steps", type=int, default=MAX_STEPS, help="the most steps of a plan")
@@ -258,7 +260,8 @@ def main() -> int:
     given.out.mkdir(parents=True, exist_ok=True)
     engine = LlamaEngine(given.model, LlamaOptions(adapter=given.adapter, threads=1), CancelToken())
     plans = dict[str, list[Planned]]()
-    count = len(QUESTIONS[:: given.every])
+    questions = read_questions(given.questions) if given.questions else QUESTIONS
+    count = len(questions[:: given.every])
     chosen = [name for name in pools(given.seed) if name in given.pools]
     names = chain.from_iterable(repeat(name, count) for name in chosen)
     all_planned = plan_all(
@@ -267,6 +270,7 @@ def main() -> int:
         given.seed,
         given.pools,
         given.out,
+        questions=questions,
         every=given.every,
         mode=given.mode,
         steps=given.steps,

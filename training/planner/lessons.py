@@ -35,18 +35,11 @@ class Lesson:
     steps: int
 
 
-ANSWER_FROM_RESULTS: Final = "Answer the question from these results."
-"""The last subtask of a plan of several steps.
-
-A small planner that words it anew leaves out a part of what was asked.
-"""
-
-
 def _closed(steps: Sequence[StepShape]) -> tuple[StepShape, ...]:
     """The steps with a last one that reads all others and answers the whole question."""
     *before, last = steps
     access = tuple(range(1, len(steps)))
-    return (*before, replace(last, access=access, subtask=ANSWER_FROM_RESULTS))
+    return (*before, replace(last, access=access, subtask=KINDS_PROFILE.closing))
 
 
 def plan_for(task: Task, pool: Pool, context: PlanFormatContext) -> list[tuple[Step, Choice]]:

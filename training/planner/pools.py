@@ -47,6 +47,8 @@ ABOUT: Final = {
     "summary": ("summaries, long texts", "reads long texts"),
     "planning": ("planning, reasoning", "plans and reasoning"),
     "data": ("data analysis", "data and statistics"),
+    "reasoning": ("careful reasoning", "analysis and logic"),
+    "reading": ("reads documents", "long texts, reading"),
 }
 """Descriptions by the skill that they tell."""
 

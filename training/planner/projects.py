@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 from typing import Final
@@ -17,8 +17,8 @@ from training.planner.shapes import HERE, Slots, StepShape, Task, decorated
 class Deliverable:
     """Something that is wanted with a thing, or the thing itself.
 
-    `relation` is that of its step to the thing's: `+` reads it, `-` stands beside it, `*` checks
-    all before it. `nouns` and `orders` are ways to say it.
+    `relation` is that of its step to those before it: `+` reads them, `-` stands beside them, `*`
+    checks them. `nouns` and `orders` are ways to say it.
     """
 
     relation: str
@@ -27,16 +27,33 @@ class Deliverable:
     orders: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """A thing and what may be wanted with it. `closing` is the kind of work of its last step."""
+
+    thing: Deliverable
+    closing: str
+    deliverables: tuple[Deliverable, ...] = ()
+
+
 @cache
-def read_projects() -> Mapping[str, tuple[Deliverable, ...]]:
-    """The deliverables of each project of projects.txt, the thing itself first."""
-    projects = dict[str, tuple[Deliverable, ...]]()
+def read_projects() -> Mapping[str, Project]:
+    """The projects of projects.txt by their names."""
+    projects = dict[str, Project]()
     name = ""
+    closing = ""
     for line in (HERE / "projects.txt").read_text().splitlines():
         if line.startswith("="):
-            name = line.removeprefix("=").strip()
+            name, _, closing = (part.strip() for part in line.removeprefix("=").partition("|"))
         elif line and not line.startswith("#"):
-            projects[name] = (*projects.get(name, ()), _read_deliverable(line))
+            deliverable = _read_deliverable(line)
+            if name not in projects:
+                closing = closing or deliverable.skill
+                projects[name] = Project(thing=deliverable, closing=closing)
+                continue
+            project = projects[name]
+            deliverables = (*project.deliverables, deliverable)
+            projects[name] = replace(project, deliverables=deliverables)
     return projects
 
 
@@ -69,28 +86,31 @@ _PROJECT_FORMS: Final = (
 def draw_project(random: Random, *, held: bool) -> Task:
     """A question for a thing and one to three deliverables.
 
-    Each has a step that is worded as in the question, and the last step answers from all results.
+    Each has a step that is worded as in the question. The last step answers from all results.
     """
     projects = read_projects()
     kept = sorted(projects)[::6]
     name = random.choice([name for name in projects if (name in kept) == held])
-    thing, *deliverables = projects[name]
-    drawn = random.sample(deliverables, random.choices((1, 2, 3), weights=(3, 5, 2))[0])
+    project = projects[name]
+    thing = project.thing
+    drawn = random.sample(project.deliverables, random.choices((1, 2, 3), weights=(3, 5, 2))[0])
     checks = [deliverable for deliverable in drawn if deliverable.relation == "*"]
     chosen = [deliverable for deliverable in drawn if deliverable.relation != "*"] + checks[:1]
     slots = Slots(random, held)
-    form = random.choice(_PROJECT_FORMS)
-    text, subtasks = _project_text(form, (thing, *chosen), slots)
+    text, subtasks = _as_questions((thing, *chosen), slots)
+    if not text or random.random() < AS_REQUEST:
+        form = random.choice(_PROJECT_FORMS)
+        text, subtasks = _project_text(form, (thing, *chosen), slots)
     steps = [StepShape(skill=thing.skill, access=(), subtask=subtasks[0])]
     for deliverable, subtask in zip(chosen, subtasks[1:], strict=True):
         steps.append(_step_of(deliverable, subtask, before=len(steps)))
-    steps.append(StepShape(skill=thing.skill, access=(), subtask="", same_as=1))
+    steps.append(StepShape(skill=project.closing, access=(), subtask=""))
     question = Question(text=decorated(random, text, form=False))
     return Task(kind=f"project {name}", question=question, skill=thing.skill, steps=tuple(steps))
 
 
 _POINTS_BACK: Final = re.compile(r"\b(it|its|this|these|them|each)\b")
-"""Words by which a subtask refers to the thing itself, so that its step reads it."""
+"""Words by which a subtask refers to what is before it, so that its step reads that."""
 
 
 def _step_of(deliverable: Deliverable, subtask: str, *, before: int) -> StepShape:
@@ -99,8 +119,25 @@ def _step_of(deliverable: Deliverable, subtask: str, *, before: int) -> StepShap
         return StepShape(skill=deliverable.skill, access=access, subtask=subtask, other_than=1)
     access = ()
     if deliverable.relation == "+" or _POINTS_BACK.search(subtask):
-        access = (1,)
+        access = tuple(range(1, before + 1))
     return StepShape(skill=deliverable.skill, access=access, subtask=subtask)
+
+
+AS_REQUEST: Final = 0.5  # The share of questions as requests, where all can be asked
+
+_ASKING: Final = re.compile(r"say ((?:what|how|who|whom|which|why|when|where)\b.*)")
+
+
+def _as_questions(deliverables: Sequence[Deliverable], slots: Slots) -> tuple[str, list[str]]:
+    """Several questions in one sentence, with their subtasks; empty where one cannot be asked."""
+    clauses = list[str]()
+    for deliverable in deliverables:
+        asking = [match[1] for match in map(_ASKING.fullmatch, deliverable.orders) if match]
+        if not asking:
+            return "", []
+        clauses.append(slots.fill(slots.random.choice(asking)))
+    subtasks = [f"Say {clause.rstrip('.?')}." for clause in clauses]
+    return f"{_capital(_listed(clauses))}?", subtasks
 
 
 def _project_text(

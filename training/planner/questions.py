@@ -42,7 +42,9 @@ def _examined(line: dict[str, Any]) -> Examined:
     )
 
 
-QUESTIONS: Final = tuple(
-    _examined(json.loads(line))
-    for line in Path(__file__).with_name("questions.jsonl").read_text().splitlines()
-)
+def read_questions(path: Path) -> tuple[Examined, ...]:
+    """Return the questions of a file, a JSON object a line."""
+    return tuple(_examined(json.loads(line)) for line in path.read_text().splitlines())
+
+
+QUESTIONS: Final = read_questions(Path(__file__).with_name("questions.jsonl"))

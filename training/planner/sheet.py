@@ -21,7 +21,7 @@ from conductor_cli.core.profile import PROFILES, Profile
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Orchestra, RunSpec, Team, start_run
 from training.planner.examine import pools
-from training.planner.questions import QUESTIONS, Examined
+from training.planner.questions import QUESTIONS, Examined, read_questions
 
 TASK: Final = """\
 A planner gave each question below to some of these workers. Judge each plan by four questions, yes
@@ -83,10 +83,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m training.planner.sheet")
     parser.add_argument("--out", type=Path, required=True, help="the directory of an examination")
     parser.add_argument("--pool", default="3")
+    parser.add_argument("--questions", type=Path, help="others than those of questions.jsonl")
     parser.add_argument("--profile", choices=tuple(PROFILES), default="kinds")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     pool = pools(given.seed)[given.pool]
+    questions = read_questions(given.questions) if given.questions else QUESTIONS
     print(TASK)
     print("# Workers")
     print("\n".join(map(_worker_line, pool)))
@@ -94,7 +96,7 @@ def main() -> int:
         plan = json.loads(line)
         if plan["pool"] != given.pool:
             continue
-        examined = QUESTIONS[plan["number"]]
+        examined = questions[plan["number"]]
         steps = asyncio.run(read_as_run(plan["text"], examined, pool, PROFILES[given.profile]))
         print("\n".join([*_question_lines(plan["number"] + 1, examined), "Plan:"]))
         print("\n".join(_plan_lines(steps)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -181,7 +181,8 @@ def _draw_parts(random: Random, *, held: bool) -> Task:
         # The last part is about the results of the others, so it reads them, and is done by another
         # worker.
         before = tuple(range(1, count))
-        steps[-1] = replace(steps[-1], skill="review", access=before, other_than=1)
+        kind = _kind_of_check(shape.skill for shape in shapes[:-1])
+        steps[-1] = replace(steps[-1], skill=kind, access=before, other_than=1)
     last = StepShape(
         skill="writing",
         access=tuple(range(1, count + 1)),
@@ -192,6 +193,16 @@ def _draw_parts(random: Random, *, held: bool) -> Task:
     return Task(
         kind=f"{count} parts", question=question, skill=shapes[0].skill, steps=(*steps, last)
     )
+
+
+_OF_CODE: Final = ("code", "debugging", "testing", "shell", "regex", "sql", "frontend", "review")
+
+
+def _kind_of_check(skills: Iterable[str]) -> str:
+    """The kind of work that checks results of these kinds: who reviews code knows code."""
+    if all(skill in _OF_CODE for skill in skills):
+        return "review"
+    return "reasoning"
 
 
 _THEN: Final = (

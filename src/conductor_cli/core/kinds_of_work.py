@@ -127,6 +127,12 @@ KINDS: Final[Mapping[str, KindOfWork]] = {
         "privacy, facts, knowledge, reading, writing, prose, reasoning",
         "law, policy, knowledge",
     ),
+    "reasoning": _kind(
+        "reasoning, analysis, logic, puzzles, judgement",
+        "strategy, planning, architecture, science, proofs, math, estimation, statistics, "
+        "ordering, facts, knowledge, review, critique, general",
+        "reasoning, analysis, thorough",
+    ),
     "writing": _kind(
         "writing, prose, text, editing, emails, storytelling, marketing",
         "grammar, docs, translation, languages, summaries, reading, letters, facts, knowledge",
@@ -146,6 +152,11 @@ KINDS: Final[Mapping[str, KindOfWork]] = {
         "summaries, reading, abstracts, extraction",
         "writing, prose, text, editing, docs, facts, knowledge",
         "summaries, long texts, texts",
+    ),
+    "reading": _kind(
+        "reading, comprehension, extraction, summaries, abstracts",
+        "facts, knowledge, analysis, reasoning, writing, prose, text, docs",
+        "long texts, summaries, texts",
     ),
     "planning": _kind(
         "planning, scheduling, agendas, strategy, brainstorming",

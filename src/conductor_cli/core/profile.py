@@ -76,6 +76,10 @@ class Profile:
     best worker first, which begins as the worker column of a plan does; or in one with a row for
     each usual kind of work (`kinds_of_work.py`), without figures.
     """
+    closing: str = ""
+    """The subtask of the last of several steps, which the planner writes as skill and worker only.
+    It reads all before it.
+    """
     untrained: bool = False
     """The model was not trained to conduct. Small ones choose the first label nearly always, so the
     worker with the best card has it. Where the best cards are about equal, the shares of a choice
@@ -137,10 +141,16 @@ before it the skill that the step needs: whom to choose is then what follows the
 table, and no figures have to be compared.
 """
 
-KINDS_PROFILE: Final = replace(BRIEF_PROFILE, name="kinds", cards="kinds")
+KINDS_PROFILE: Final = replace(
+    BRIEF_PROFILE,
+    name="kinds",
+    cards="kinds",
+    closing="Answer the question from these results.",
+)
 """A model that was trained on short prompts and names the kind of work of each step.
 
-The kinds are the same over all pools, so it has to learn no words of anybody's cards.
+The kinds are the same over all pools, so it has to learn no words of anybody's cards. Nor does it
+word the last step: it would leave out a part of what was asked.
 """
 
 PROMPTED_JSON: Final = Profile(name="prompted-json", plan_format="json", untrained=True)

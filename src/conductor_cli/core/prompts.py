@@ -370,6 +370,7 @@ def plan_format_context(
         reasoning=mode == "ultra" and profile.reasons and profile.render is None,
         single=mode == "mini",
         lead=_lead(profile, mode),
+        closing=profile.closing,
     )
 
 
@@ -464,7 +465,7 @@ def _habit(template: _Template, choices: tuple[str, ...]) -> Habit | None:
         if not template.profile.untrained or not _are_close(template.pool):
             return None
         return Habit(prompts=(_prompt_that_asks(NO_QUESTION, template),), words=choices)
-    if len(context.skills) < 2 or not context.constrained:
+    if len(context.skills) < 2 or not context.constrained or context.closing:
         return None
     bar = context.bar.rstrip()
     blank = context.bar[len(bar) :]

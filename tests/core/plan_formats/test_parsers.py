@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import KeepAnswer, Plan, PlanRules, Step
 from conductor_cli.core.plan_formats import PLAN_FORMATS, ParsedStep, PlanFormatContext
-from conductor_cli.core.plan_formats.base import BLANK, CONTROL, parse_access, parse_worker
+from conductor_cli.core.plan_formats.base import (
+    ANSWER_DIRECTLY,
+    BLANK,
+    CONTROL,
+    parse_access,
+    parse_worker,
+)
 from conductor_cli.core.profile import labels_of
 from tests.core.plan_formats.gbnf import Grammar
 from tests.core.plan_formats.reading import arrivals, plan_in, read
@@ -551,6 +557,46 @@ def test_a_skill_may_stand_before_a_label() -> None:
     assert parse_worker("history D", context) is None
     assert parse_worker("botany B", context) is None
     assert "subtask | access | skill and worker" in NATIVE.instructions(context)
+
+
+CLOSING = replace(
+    TERMS,
+    skills=("code", "docs"),
+    order=("subtask", "access", "worker"),
+    closing="Answer from these results.",
+)
+
+
+@pytest.mark.parametrize("constrained", [False, True])
+def test_a_line_of_a_skill_and_a_label_closes_a_plan(constrained: bool) -> None:
+    context = replace(CLOSING, constrained=constrained)
+    assert steps("Find it. | - | code B\nName it. | - | docs A\ncode C", context) == [
+        ("bob", (), "Find it."),
+        ("ann", (), "Name it."),
+        ("cyd", (1, 2), "Answer from these results."),
+    ]
+
+
+def test_a_closing_line_alone_asks_a_worker_the_whole_question() -> None:
+    assert steps("docs B", CLOSING) == [("bob", (), ANSWER_DIRECTLY)]
+
+
+def test_nothing_follows_a_closing_line() -> None:
+    assert steps("docs B\ncode A\nThat is all.", CLOSING) == [("bob", (), ANSWER_DIRECTLY)]
+
+
+def test_a_grammar_with_a_closing_line_admits_no_other_end() -> None:
+    context = replace(CLOSING, rules=replace(CLOSING.rules, steps=3), constrained=True)
+    grammar = Grammar(NATIVE.grammar(context))
+    lengths = set()
+    for seed in range(60):
+        text = grammar.draw(random.Random(seed))
+        *_, (_, access, _) = steps(text, context)
+        lengths.add(len(text.split("\n")))
+        assert "|" not in text.split("\n")[-1]
+        assert access == context.all_before(len(text.split("\n")))
+    assert lengths == {1, 2, 3}
+    assert "is skill and worker alone" in NATIVE.instructions(context)
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,7 @@ from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY, ParsedStep, Pl
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import KINDS_PROFILE
 from conductor_cli.core.prompts import plan_format_context
-from training.planner.lessons import (
-    ANSWER_FROM_RESULTS,
-    draw_group,
-    make_lesson,
-    plan_for,
-)
+from training.planner.lessons import draw_group, make_lesson, plan_for
 from training.planner.pools import WORDS, choose, draw_pool
 from training.planner.projects import draw_project, read_projects
 from training.planner.questions import QUESTIONS
@@ -69,7 +64,7 @@ def test_the_last_step_of_a_plan_reads_all_others_and_answers_the_question() -> 
         plan = [step for step, _ in plan_for(task, pool, context_of(pool))]
         if len(plan) > 1:
             assert plan[-1].access == tuple(range(1, len(plan))), task.kind
-            assert plan[-1].subtask == ANSWER_FROM_RESULTS
+            assert plan[-1].subtask == KINDS_PROFILE.closing
 
 
 def test_a_step_reads_only_earlier_ones_and_fits_the_grammar() -> None:
@@ -179,10 +174,11 @@ def test_a_project_words_each_step_as_its_question_does() -> None:
 
 def test_every_kind_of_project_is_drawn() -> None:
     assert len(read_projects()) >= 20
-    for name, deliverables in read_projects().items():
-        assert {deliverable.skill for deliverable in deliverables} <= set(KINDS), name
+    for name, project in read_projects().items():
+        deliverables = (project.thing, *project.deliverables)
+        assert {project.closing, *(deliverable.skill for deliverable in deliverables)} <= set(KINDS)
         assert {deliverable.relation for deliverable in deliverables[1:]} <= {"+", "-", "*"}, name
-        assert deliverables[0].relation == "", name
+        assert project.thing.relation == "", name
         assert all(deliverable.nouns and deliverable.orders for deliverable in deliverables), name
 
 

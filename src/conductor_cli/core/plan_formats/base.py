@@ -32,9 +32,10 @@ class PlanFormatContext:
     that a grammar constrains the text, so that nothing needs to be tolerated and a newline means
     that another step follows. `bar` separates the columns of a line. `reasoning` says that free
     text comes before the plan, `single` that the plan is one label and nothing else but `lead`
-    before it. `first` is the number of the first step to be read: more than 1 when earlier steps
-    stand and the text may only append. `hidden` are standing steps that have no answer and are on
-    no access list.
+    before it. With `closing`, a plan ends with a line that is only a skill and a label: a step with
+    this subtask that reads all before it, or the whole question where it is the only one. `first`
+    is the number of the first step to be read: more than 1 when earlier steps stand and the text
+    may only append. `hidden` are standing steps that have no answer and are on no access list.
     """
 
     rules: PlanRules
@@ -47,6 +48,7 @@ class PlanFormatContext:
     reasoning: bool = False
     single: bool = False
     lead: str = ""
+    closing: str = ""
     first: int = 1
     hidden: tuple[int, ...] = ()
     subtask_chars: int = 240
@@ -70,6 +72,12 @@ class PlanFormatContext:
         return [
             label for label in self.rows.get(skill, ()) if label in self.allowed
         ] or self.allowed
+
+    def closing_subtask(self, number: int) -> str:
+        """Return the subtask of step `number` where it is the closing one."""
+        if number == 1:
+            return ANSWER_DIRECTLY
+        return self.closing
 
     @property
     def reasons(self) -> bool:

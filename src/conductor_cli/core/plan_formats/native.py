@@ -8,7 +8,8 @@ One line for each step, `worker | access | subtask`, workers by label, steps by 
 A newline means that another step follows and the end of the text ends the plan, so it is known
 whether a step is the last the moment its line ends. With `reasoning`, free text comes first and
 ends with a line `plan:`. A line `accept` keeps the existing answer. The profile may order the
-columns otherwise, and put a bare bar between them.
+columns otherwise, and put a bare bar between them. It may have a closing line: `code B` at the end
+of a plan answers the question from all results.
 
 Where no grammar constrains the text, it is read as people and models write: fences, bullets,
 numbering, table rows, names instead of labels, subtasks over several lines.
@@ -55,6 +56,7 @@ class NativeParser(PlanParser):
         self._held: ParsedStep | None = None
         self._open = not context.reasons
         self._accepted = False
+        self._closed = False
 
     def feed(self, text: str) -> Iterator[ParsedStep | KeepAnswer]:
         self._rest += text
@@ -135,6 +137,15 @@ class NativeParser(PlanParser):
                 return
             access = self._context.all_before(self._number)
             self._hold(Step(worker=worker, subtask=base.ANSWER_DIRECTLY, access=access), line=clean)
+        elif self._closed:
+            self.reasoning += line + "\n"
+        elif self._context.closing and (worker := self._closing_worker(clean)) is not None:
+            yield from self._release(line)
+            self._closed = True
+            access = self._context.all_before(self._number)
+            subtask = self._context.closing_subtask(self._number)
+            self._hold(Step(worker=worker, subtask=subtask, access=access), line)
+            self._number += 1
         elif self._is_step(clean):
             yield from self._release(line)
             cells = dict(zip(self._context.order, _cells(clean, self._context), strict=True))
@@ -154,6 +165,12 @@ class NativeParser(PlanParser):
                     self._held.step, subtask=f"{self._held.step.subtask}\n{line.rstrip()}"
                 )
                 self._held = replace(self._held, step=step)
+
+    def _closing_worker(self, line: str) -> str | None:
+        """Return the worker that a closing line names, None for any other line."""
+        if "|" in line or not line.strip():
+            return None
+        return base.parse_worker(line, self._context)
 
     def _hold(self, step: Step, line: str) -> None:
         check_step(step, self._number, self._context.rules, line)
@@ -213,7 +230,10 @@ class NativeFormat(PlanFormat):
         if context.single:
             return context.label(plan.steps[0].worker)
         lines = []
-        for step in plan.steps:
+        for number, step in enumerate(plan.steps, start=context.first):
+            if step is plan.steps[-1] and _is_closing(step, number, context):
+                lines.append(context.label(step.worker))
+                continue
             cells = {
                 "worker": context.label(step.worker),
                 "access": " ".join(map(str, step.access)) or "-",
@@ -243,8 +263,13 @@ class NativeFormat(PlanFormat):
         named = _named_label(context)
         lines = [f"root ::= {root}", f"label ::= {named}"]
         for number in range(context.first, last + 1):
+            if number == last and context.closing:
+                lines.append(f"step{number} ::= label")
+                continue
             follows = ""
-            if number < last:
+            if context.closing:
+                follows = f' "\\n" step{number + 1} | label'
+            elif number < last:
                 follows = f' ("\\n" step{number + 1})?'
             rules = {"worker": "label", "access": f"access{number}", "subtask": "subtask"}
             columns = [rules[column] for column in context.order]
@@ -270,12 +295,24 @@ class NativeFormat(PlanFormat):
             f"Write one line a step: {columns}. The access list is - for nothing, or step "
             "numbers such as 1 2."
         )
+        if context.closing:
+            text += (
+                f" The last line, or the only one, is {names.get('worker', 'worker')} alone: "
+                "the answer from all results."
+            )
         if context.reasons:
             text += (
                 " First reason in a few short lines that start with a dash, then write a line "
                 f"{PLAN} and the steps."
             )
         return text + " Write nothing else."
+
+
+def _is_closing(step: Step, number: int, context: PlanFormatContext) -> bool:
+    """Return whether a step is what a closing line says."""
+    if not context.closing or step.subtask != context.closing_subtask(number):
+        return False
+    return step.access == context.all_before(number)
 
 
 def _named_label(context: PlanFormatContext) -> str:
