@@ -195,21 +195,23 @@ def token_weights(
 ) -> list[float]:
     """What each token of a plan counts, the end included.
 
-    A plan is decided by few tokens: the first says whether it is one step, the last of a line whom
-    it goes to. They count most, or they would be lost among the words of subtasks. The words of a
-    plan count less, the longer it is, unless `word` says what each counts: programs want every
-    token of a subtask right.
+    A plan is decided by few tokens: the first of a line says whether it is the last one, the last
+    of a line whom it goes to. They count most, or they would be lost among the words of subtasks.
+    The words of a plan count less, the longer it is, unless `word` says what each counts: programs
+    want every token of a subtask right.
     """
     if word is None:
         word = WORD * len(offsets) ** -0.5
     labels = set[int]()
     skills = set[int]()
+    beginnings = set[int]()
     at = 0
     for line in text.split("\n"):
         bar = at + line.rfind("|") + 1
         label = at + line.rfind(" ") + 1
         labels.update(range(label, at + len(line)))
         skills.update(range(bar, label))
+        beginnings.add(at)
         at += len(line) + 1
     weights = list[float]()
     for start, end in offsets:
@@ -217,9 +219,10 @@ def token_weights(
             weights.append(LABEL)
         elif not skills.isdisjoint(range(start, end)):
             weights.append(SKILL)
+        elif not beginnings.isdisjoint(range(start, end)):
+            weights.append(FIRST)
         else:
             weights.append(word)
-    weights[0] = max(weights[0], FIRST)
     return [*weights, END]
 
 

@@ -89,7 +89,7 @@ def _shapes(random: Random, *, held: bool) -> Sequence[Shape]:
     shapes = [shape for shape in read_shapes() if not shape.held]
     if held and random.random() < 0.5:
         return [shape for shape in read_shapes() if shape.held]
-    kind = random.choices(("one", "easy", "several", "odd"), weights=(30, 14, 46, 10))[0]
+    kind = random.choices(("one", "easy", "several", "odd"), weights=(34, 14, 38, 14))[0]
     return [shape for shape in shapes if _kind(shape) == kind]
 
 

@@ -278,12 +278,13 @@ def _escaped_point(point: int) -> str:
     return f"\\U{point:08X}"
 
 
-def text_without(excluded: str, most: int) -> str:
+def text_without(excluded: str, most: int, *, at_first: str = "") -> str:
     """Return a GBNF sequence for 1 to `most` characters other than these.
 
-    The first of them is not blank.
+    The first of them is not blank, and none of those that are excluded `at_first`.
     """
-    return f"{char_class_without(BLANK + excluded)} {char_class_without(excluded)}{{0,{most - 1}}}"
+    first = char_class_without(BLANK + excluded + at_first)
+    return f"{first} {char_class_without(excluded)}{{0,{most - 1}}}"
 
 
 def literal(text: str) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from string import ascii_lowercase
 
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import KeepAnswer, Plan, Step, check_step
@@ -281,7 +282,10 @@ class NativeFormat(PlanFormat):
                 f"step{number} ::= {cells}{follows}",
                 f"access{number} ::= {base.alternatives(access)}",
             ]
-        lines.append(f"subtask ::= {base.text_without('|', context.subtask_chars)}")
+        # Kinds of work begin with a small letter, so the first one says which line it is.
+        small = ascii_lowercase if context.closing else ""
+        subtask = base.text_without("|", context.subtask_chars, at_first=small)
+        lines.append(f"subtask ::= {subtask}")
         if context.reasons:
             lines.append(f'thought ::= "- " {base.char_class_without("")}{{1,300}} "\\n"')
         return "\n".join(lines)
