@@ -18,8 +18,10 @@ from conductor_cli.core.plan import Plan, PlanRules, Step, check_plan, unread_st
 from conductor_cli.core.plan_formats import ParsedStep
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.pool import Limits
-from conductor_cli.core.question import Question
+from conductor_cli.core.profile import KINDS_PROFILE
+from conductor_cli.core.question import File, Question
 from conductor_cli.models.base import ScriptedModel
+from conductor_cli.run.orchestra import Orchestra
 from conductor_cli.run.plan_stream import RepeatFilter
 from tests.run.kit import BLIND, of, play, says, setting, with_team
 
@@ -133,6 +135,32 @@ def test_the_last_step_reads_what_no_other_step_reads(given_plan: bool) -> None:
     assert "\ntwo\n" in workers["cyd"].requests[0].messages[-1].content
     (text,) = texts(events)
     assert text.startswith("no step reads step 2, so the last step reads it as well; put it on")
+
+
+POINTING = "Write a parser. | - | A\nTest it. | - | B\nC"
+
+
+def closing_setting(plan: str) -> Orchestra:
+    profile = replace(KINDS_PROFILE, cards="lines")
+    return with_team(setting(plan), profile=profile, constrained=True)
+
+
+def test_a_step_that_says_it_and_reads_nothing_reads_what_is_before_it() -> None:
+    run, events = play(closing_setting(POINTING))
+    assert [record.step.access for record in run.trace.steps] == [(), (1,), (1, 2)]
+    (text,) = texts(events)
+    assert text.startswith('step 2 says "it" and read nothing, so it reads step 1 now; put other')
+
+
+def test_it_may_be_an_attached_file() -> None:
+    question = Question(text="Mend and test it.", files=(File(name="a.py", text="x = 1"),))
+    run, _ = play(closing_setting(POINTING), question=question)
+    assert [record.step.access for record in run.trace.steps] == [(), (), (1, 2)]
+
+
+def test_independent_steps_stay_independent() -> None:
+    run, _ = play(closing_setting("Write a parser. | - | A\nWrite a poem. | - | B\nC"))
+    assert [record.step.access for record in run.trace.steps] == [(), (), (1, 2)]
 
 
 def test_workers_with_prompts_of_their_own_are_shown_only_what_is_planned() -> None:

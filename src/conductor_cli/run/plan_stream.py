@@ -5,6 +5,7 @@ Its text becomes steps while it is being written, and each is announced at once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -116,6 +117,10 @@ REVIEW: Final = (
     "have it corrected."
 )
 """The subtask of the review that `limits.review` appends to a plan."""
+
+
+_POINTS_BACK: Final = re.compile(r"\b(it|its|them|these)\b", re.IGNORECASE)
+"""Words by which a subtask means the result of another step."""
 
 
 class PlanStream:
@@ -377,7 +382,34 @@ class PlanStream:
         complete = self._held
         self._held = []
         for item in complete:
-            announce_parsed(self._state, self._as_direct_question(item))
+            direct = self._as_direct_question(item)
+            announce_parsed(self._state, self._with_meant_steps(direct))
+
+    def _with_meant_steps(self, item: ParsedStep) -> ParsedStep:
+        """Return a step that says "it" and reads nothing as one that reads all before it.
+
+        Only for planners whose plans have a closing line: they are small, and forget it. Where
+        files are attached, "it" may be one of them. The user is told.
+        """
+        state = self._state
+        before = state.steps_before()
+        word = _POINTS_BACK.search(item.step.subtask)
+        is_repaired = self._context.closing and state.team.joins_unread_steps
+        if not is_repaired or word is None or item.step.access or not before:
+            return item
+        if state.question.files:
+            return item
+        given_up = state.planning.given_up
+        numbers = [number for number in range(1, len(before) + 1) if number not in given_up]
+        reading = replace(item.step, access=tuple(numbers))
+        reading = state.policy.without_hidden(before, reading)
+        if not reading.access:
+            return item
+        listed = _listed_steps(reading.access)
+        text = f'step {item.number} says "{word[0]}" and read nothing, so it reads {listed} now'
+        remedy = "put other numbers on its access list to choose what it reads"
+        state.stream.notice(f"{text}; {remedy}", recovered=True)
+        return replace(item, step=reading)
 
     def _as_direct_question(self, item: ParsedStep) -> ParsedStep:
         """Return the only step of a plan as one that is sent the bare question.
