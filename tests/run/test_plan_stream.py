@@ -149,7 +149,12 @@ def test_a_step_that_says_it_and_reads_nothing_reads_what_is_before_it() -> None
     run, events = play(closing_setting(POINTING))
     assert [record.step.access for record in run.trace.steps] == [(), (1,), (1, 2)]
     (text,) = texts(events)
-    assert text.startswith('step 2 says "it" and read nothing, so it reads step 1 now; put other')
+    assert text.startswith('step 2 says "it", so it reads step 1 as well; put other numbers on')
+
+
+def test_a_step_that_says_each_reads_all_before_it() -> None:
+    run, _ = play(closing_setting("Ask. | - | A\nLook. | - | B\nJudge each. | 1 | A\nC"))
+    assert [record.step.access for record in run.trace.steps] == [(), (), (1, 2), (1, 2, 3)]
 
 
 def test_it_may_be_an_attached_file() -> None:

@@ -145,7 +145,7 @@ KINDS_PROFILE: Final = replace(
     BRIEF_PROFILE,
     name="kinds",
     cards="kinds",
-    closing="Answer the question from these results.",
+    closing="Answer the whole question from these results, and add what they lack.",
 )
 """A model that was trained on short prompts and names the kind of work of each step.
 

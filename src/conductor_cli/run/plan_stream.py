@@ -121,6 +121,8 @@ REVIEW: Final = (
 
 _POINTS_BACK: Final = re.compile(r"\b(it|its|them|these)\b", re.IGNORECASE)
 """Words by which a subtask means the result of another step."""
+_POINTS_AT_ALL: Final = re.compile(r"\b(each|both|all of|them|these)\b", re.IGNORECASE)
+"""Words by which a subtask that reads some results means all of them."""
 
 
 class PlanStream:
@@ -388,25 +390,26 @@ class PlanStream:
     def _with_meant_steps(self, item: ParsedStep) -> ParsedStep:
         """Return a step that says "it" and reads nothing as one that reads all before it.
 
-        Only for planners whose plans have a closing line: they are small, and forget it. Where
-        files are attached, "it" may be one of them. The user is told.
+        So does one that says "each" and reads only some. Only for planners whose plans have a
+        closing line: they are small, and forget it. Where files are attached, "it" may be one of
+        them. The user is told.
         """
         state = self._state
         before = state.steps_before()
-        word = _POINTS_BACK.search(item.step.subtask)
+        pointing = _POINTS_AT_ALL if item.step.access else _POINTS_BACK
+        word = pointing.search(item.step.subtask)
         is_repaired = self._context.closing and state.team.joins_unread_steps
-        if not is_repaired or word is None or item.step.access or not before:
-            return item
-        if state.question.files:
+        if not is_repaired or word is None or not before or state.question.files:
             return item
         given_up = state.planning.given_up
         numbers = [number for number in range(1, len(before) + 1) if number not in given_up]
-        reading = replace(item.step, access=tuple(numbers))
+        reading = replace(item.step, access=tuple(sorted({*item.step.access, *numbers})))
         reading = state.policy.without_hidden(before, reading)
-        if not reading.access:
+        added = [number for number in reading.access if number not in item.step.access]
+        if not added:
             return item
-        listed = _listed_steps(reading.access)
-        text = f'step {item.number} says "{word[0]}" and read nothing, so it reads {listed} now'
+        listed = _listed_steps(added)
+        text = f'step {item.number} says "{word[0]}", so it reads {listed} as well'
         remedy = "put other numbers on its access list to choose what it reads"
         state.stream.notice(f"{text}; {remedy}", recovered=True)
         return replace(item, step=reading)
