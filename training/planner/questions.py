@@ -48,3 +48,8 @@ def read_questions(path: Path) -> tuple[Examined, ...]:
 
 
 QUESTIONS: Final = read_questions(Path(__file__).with_name("questions.jsonl"))
+
+LATER_QUESTIONS: Final = read_questions(Path(__file__).with_name("questions_later.jsonl"))
+"""Sixty more of the same kinds, written before the eighth training by a language model that had seen
+no lesson. No lesson was changed by their plans.
+"""

@@ -28,13 +28,13 @@ def steps_of(text: str) -> list[tuple[str, tuple[int, ...], str]]:
 
 def test_a_repeated_step_is_left_out_and_an_unread_one_is_read() -> None:
     text = (
-        "Write it. | - | code A\nWrite it. | - | code A\nTest it. | - | testing B\n"
-        "Answer the question from these results. | 1 | code A"
+        "Write it. | - | code A\nWrite it. | - | code A\nName a port. | - | facts B\n"
+        "Give both. | 1 | code A"
     )
     assert steps_of(text) == [
         ("ann", (), "Write it."),
-        ("ben", (), "Test it."),
-        ("ann", (1, 2), "Answer the question from these results."),
+        ("ben", (), "Name a port."),
+        ("ann", (1, 2), "Give both."),
     ]
 
 
