@@ -50,6 +50,7 @@ def read_questions(path: Path) -> tuple[Examined, ...]:
 QUESTIONS: Final = read_questions(Path(__file__).with_name("questions.jsonl"))
 
 LATER_QUESTIONS: Final = read_questions(Path(__file__).with_name("questions_later.jsonl"))
-"""Sixty more of the same kinds, written before the eighth training by a language model that had seen
-no lesson. No lesson was changed by their plans.
+"""Sixty more of the same kinds, which a language model wrote that had seen no lesson.
+
+It wrote them before the eighth training. No lesson was changed by their plans.
 """
