@@ -197,14 +197,14 @@ HOSTILE = {
 def test_a_hostile_template_is_stopped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(template, "CHILD_LIMITS", CHILD_LIMITS._replace(cpu_seconds=1))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # The largest child of any test before this one
+    # The largest child of any test before this one; a fork counts what it shares with this process
     earlier = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     with pytest.raises(ModelError, match=r"the chat template in m\.gguf cannot be used: ."):
         prompt(HOSTILE[name] + "{{ messages[0].content }}", TALK)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < max(
-        2 * CHILD_LIMITS.memory >> 10, earlier + 1
-    )
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    assert own - before < 100_000  # kilobytes
+    assert largest < max(2 * CHILD_LIMITS.memory >> 10, earlier, own) + 100_000
 
 
 def test_the_child_process_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -129,6 +130,34 @@ def test_all_processes_let_their_runs_end_when_the_server_is_told_to(stage: Stag
         assert [answer.result().status_code for answer in answers] == [200] * 6
         assert not any(child.is_running() for child in children)
     assert (done.code, done.err) == (128 + signal.SIGTERM, "")
+
+
+ENDED_WHILE_IT_STARTS = """
+import os, signal, socket
+from conductor_cli.server.http.processes import ProcessGroup
+
+fork = os.fork
+started = []
+
+def fork_and_be_told_to_end():
+    process = fork()
+    if process:
+        started.append(process)
+        if len(started) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+    return process
+
+os.fork = fork_and_be_told_to_end
+sockets = [socket.socket() for _ in range(4)]
+code = ProcessGroup(sockets, print).run(lambda opened, siblings, parent: len(os.read(parent, 1)))
+print(len(started), "started, code", code)
+"""
+
+
+def test_a_server_that_is_told_to_end_while_it_starts_its_processes_starts_no_more() -> None:
+    command = [sys.executable, "-c", ENDED_WHILE_IT_STARTS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == f"2 started, code {128 + signal.SIGTERM}\n", done.stderr
 
 
 def test_the_processes_end_with_the_one_that_started_them(stage: Stage) -> None:

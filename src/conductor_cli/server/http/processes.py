@@ -110,12 +110,19 @@ class ProcessGroup:
                 return ended
         return None
 
-    def _start(self, index: int) -> int:
-        """Start a process. Returns its id here, and 0 in the process itself."""
+    def _start(self, index: int) -> int | None:
+        """Start a process. Returns its id here, and 0 in the process itself.
+
+        None where the server ends: nobody would tell the process.
+        """
         self._shared.ready.set(index, 0)
         self._shared.running.set(index, 0)
-        # No signal may come between the two: the process would have no handler for it.
+        # No signal may come between the two: the process would have no handler for it. One that
+        # came before has been handled when this returns.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        if self._code is not None:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+            return None
         process = os.fork()
         if process:
             self._processes[process] = index
