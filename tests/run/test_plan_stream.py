@@ -163,6 +163,17 @@ def test_it_may_be_an_attached_file() -> None:
     assert [record.step.access for record in run.trace.steps] == [(), (), (1, 2)]
 
 
+@pytest.mark.parametrize("subtask", ["Testing A, B.", "Testing B", "Testing"])
+def test_a_subtask_that_names_only_a_kind_of_work_is_worded(subtask: str) -> None:
+    orchestra = with_team(setting(f"Write it. | - | A\n{subtask} | 1 | testing B\ncode A"))
+    orchestra = with_team(orchestra, profile=KINDS_PROFILE, constrained=True)
+    run, events = play(orchestra)
+    worded = "Do the part of the question that is about testing."
+    assert [record.step.subtask for record in run.trace.steps][:2] == ["Write it.", worded]
+    (text,) = texts(events)
+    assert text.startswith(f"step 2 was planned as {subtask!r}, which says only the kind of work")
+
+
 def test_independent_steps_stay_independent() -> None:
     run, _ = play(closing_setting("Write a parser. | - | A\nWrite a poem. | - | B\nC"))
     assert [record.step.access for record in run.trace.steps] == [(), (), (1, 2)]

@@ -385,7 +385,26 @@ class PlanStream:
         self._held = []
         for item in complete:
             direct = self._as_direct_question(item)
-            announce_parsed(self._state, self._with_meant_steps(direct))
+            worded = self._with_worded_subtask(direct)
+            announce_parsed(self._state, self._with_meant_steps(worded))
+
+    def _with_worded_subtask(self, item: ParsedStep) -> ParsedStep:
+        """Return a step that says what to do in place of one that names only a kind of work.
+
+        Small planners write `Testing B` for a subtask sometimes. The user is told.
+        """
+        words = re.findall(r"\w+", item.step.subtask)
+        kinds = [word.lower() for word in words if word.lower() in self._context.skills]
+        labels = [word for word in words if word in self._context.labels]
+        if not self._context.closing or not kinds or len(kinds) + len(labels) < len(words):
+            return item
+        subtask = f"Do the part of the question that is about {kinds[0]}."
+        self._state.stream.notice(
+            f"step {item.number} was planned as {one_line(item.step.subtask)!r}, which says only "
+            f"the kind of work; it does the part of the question that is about {kinds[0]}",
+            recovered=True,
+        )
+        return replace(item, step=replace(item.step, subtask=subtask))
 
     def _with_meant_steps(self, item: ParsedStep) -> ParsedStep:
         """Return a step that says "it" and reads nothing as one that reads all before it.
