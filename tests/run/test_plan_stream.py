@@ -174,6 +174,13 @@ def test_a_subtask_that_names_only_a_kind_of_work_is_worded(subtask: str) -> Non
     assert text.startswith(f"step 2 was planned as {subtask!r}, which says only the kind of work")
 
 
+def test_a_task_of_two_kinds_of_work_stays_as_it_is() -> None:
+    plan = "Write it. | - | A\nSecurity review. | 1 | security B\ncode A"
+    orchestra = with_team(setting(plan), profile=KINDS_PROFILE, constrained=True)
+    run, _ = play(orchestra)
+    assert run.trace.steps[1].step.subtask == "Security review."
+
+
 def test_independent_steps_stay_independent() -> None:
     run, _ = play(closing_setting("Write a parser. | - | A\nWrite a poem. | - | B\nC"))
     assert [record.step.access for record in run.trace.steps] == [(), (), (1, 2)]

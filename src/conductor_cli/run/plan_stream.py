@@ -396,7 +396,10 @@ class PlanStream:
         words = re.findall(r"\w+", item.step.subtask)
         kinds = [word.lower() for word in words if word.lower() in self._context.skills]
         labels = [word for word in words if word in self._context.labels]
-        if not self._context.closing or not kinds or len(kinds) + len(labels) < len(words):
+        says_no_more = bool(kinds) and len(kinds) + len(labels) == len(words)
+        # "Security review." is two kinds, and a task
+        is_task = len(kinds) > 1 and not labels
+        if not self._context.closing or not says_no_more or is_task:
             return item
         subtask = f"Do the part of the question that is about {kinds[0]}."
         self._state.stream.notice(

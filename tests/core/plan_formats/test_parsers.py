@@ -582,8 +582,13 @@ def test_a_closing_line_alone_asks_a_worker_the_whole_question() -> None:
     assert steps("docs B", CLOSING) == [("bob", (), ANSWER_DIRECTLY)]
 
 
-def test_nothing_follows_a_closing_line() -> None:
+def test_what_follows_a_closing_line_is_a_comment() -> None:
     assert steps("docs B\ncode A\nThat is all.", CLOSING) == [("bob", (), ANSWER_DIRECTLY)]
+
+
+def test_a_step_behind_a_closing_line_is_a_fault_and_not_lost() -> None:
+    error = fault("Find it. | - | code A\ndocs B\nName it. | 1 | docs C", CLOSING)
+    assert error.message == "a step follows the line that ends the plan"
 
 
 def test_a_grammar_with_a_closing_line_admits_no_other_end() -> None:

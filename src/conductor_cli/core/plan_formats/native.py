@@ -139,6 +139,8 @@ class NativeParser(PlanParser):
             access = self._context.all_before(self._number)
             self._hold(Step(worker=worker, subtask=base.ANSWER_DIRECTLY, access=access), line=clean)
         elif self._closed:
+            if self._is_step(clean):
+                raise PlanError("a step follows the line that ends the plan", line=line)
             self.reasoning += line + "\n"
         elif self._context.closing and (worker := self._closing_worker(clean)) is not None:
             yield from self._release(line)
