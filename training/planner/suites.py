@@ -142,12 +142,8 @@ def _file_of(name: str, directory: Path) -> Path:
 # Models
 
 
-class ProcessorTimed:
-    """A model whose replies say how many seconds of processors they took, not of a clock.
-
-    Calls are made one after the other, so what this process takes meanwhile, with the programs that
-    it starts, is the call's.
-    """
+class WrappedModel:
+    """Another model, for a class that changes its replies."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -155,6 +151,17 @@ class ProcessorTimed:
     @property
     def features(self) -> Features:
         return self._model.features
+
+    async def close(self) -> None:
+        await self._model.close()
+
+
+class ProcessorTimed(WrappedModel):
+    """A model whose replies say how many seconds of processors they took, not of a clock.
+
+    Calls are made one after the other, so what this process takes meanwhile, with the programs that
+    it starts, is the call's.
+    """
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         before = processor_seconds()
@@ -167,9 +174,6 @@ class ProcessorTimed:
                 seconds = max(processor_seconds() - before, 0.001)
                 yield replace(chunk, usage=replace(chunk.usage, seconds=round(seconds, 3)))
 
-    async def close(self) -> None:
-        await self._model.close()
-
 
 def processor_seconds() -> float:
     """Return what this process and the programs that it has started took of processors."""
@@ -177,15 +181,8 @@ def processor_seconds() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-class ProgramWriter:
+class ProgramWriter(WrappedModel):
     """A model that is asked for a Python program, and answers with what that prints."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    @property
-    def features(self) -> Features:
-        return self._model.features
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         *before, last = request.messages
@@ -200,9 +197,6 @@ class ProgramWriter:
                     continue
                 printed = await asyncio.to_thread(run_program, find_program_text(written))
                 yield replace(chunk, text=printed or NOTHING_PRINTED)
-
-    async def close(self) -> None:
-        await self._model.close()
 
 
 def with_measured_models(orchestra: Orchestra) -> Orchestra:
