@@ -181,6 +181,18 @@ def test_a_task_of_two_kinds_of_work_stays_as_it_is() -> None:
     assert run.trace.steps[1].step.subtask == "Security review."
 
 
+def test_a_last_step_and_an_answer_by_the_same_worker_are_one_call() -> None:
+    workers = {"ann": says("parser"), "bob": says("tests"), "cyd": says("end")}
+    plan = "Write a parser. | - | A\nTest it. | 1 | B\nB"
+    orchestra = setting(plan, workers)
+    profile = replace(KINDS_PROFILE, cards="lines")
+    run, events = play(with_team(orchestra, profile=profile, constrained=True))
+    assert [record.step.worker for record in run.trace.steps] == ["ann", "bob"]
+    assert run.trace.steps[1].step.subtask.startswith("Test it. Then answer the whole question")
+    (text,) = texts(events)
+    assert text.startswith("step 2 also gives the answer: the planner wanted that from the same")
+
+
 def test_independent_steps_stay_independent() -> None:
     run, _ = play(closing_setting("Write a parser. | - | A\nWrite a poem. | - | B\nC"))
     assert [record.step.access for record in run.trace.steps] == [(), (), (1, 2)]

@@ -391,20 +391,15 @@ class PlanStream:
     def _with_worded_subtask(self, item: ParsedStep) -> ParsedStep:
         """Return a step that says what to do in place of one that names only a kind of work.
 
-        Small planners write `Testing B` for a subtask sometimes. The user is told.
+        The user is told.
         """
-        words = re.findall(r"\w+", item.step.subtask)
-        kinds = [word.lower() for word in words if word.lower() in self._context.skills]
-        labels = [word for word in words if word in self._context.labels]
-        says_no_more = bool(kinds) and len(kinds) + len(labels) == len(words)
-        # "Security review." is two kinds, and a task
-        is_task = len(kinds) > 1 and not labels
-        if not self._context.closing or not says_no_more or is_task:
+        kind = self._context.kind_alone(item.step.subtask)
+        if not self._context.closing or not kind:
             return item
-        subtask = f"Do the part of the question that is about {kinds[0]}."
+        subtask = f"Do the part of the question that is about {kind}."
         self._state.stream.notice(
             f"step {item.number} was planned as {one_line(item.step.subtask)!r}, which says only "
-            f"the kind of work; it does the part of the question that is about {kinds[0]}",
+            f"the kind of work; it does the part of the question that is about {kind}",
             recovered=True,
         )
         return replace(item, step=replace(item.step, subtask=subtask))
@@ -495,11 +490,17 @@ class PlanStream:
         return usage
 
     def _end(self) -> Usage:
-        """Say which steps of the reply repeat others. Returns what the reply cost."""
+        """Say which steps of the reply were left out or joined. Returns what the reply cost."""
         numbers = self._repeats.left_out
         if numbers:
             listed = _listed_steps(numbers)
             text = f"the planner repeated an earlier step word for word; left out: {listed}"
+            self._state.stream.notice(text, recovered=True)
+        if self._parser.joined:
+            text = (
+                f"step {self._parser.joined} also gives the answer: the planner wanted that from "
+                "the same worker, and from the same results"
+            )
             self._state.stream.notice(text, recovered=True)
         return self._take_usage()
 

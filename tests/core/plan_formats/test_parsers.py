@@ -582,6 +582,46 @@ def test_a_closing_line_alone_asks_a_worker_the_whole_question() -> None:
     assert steps("docs B", CLOSING) == [("bob", (), ANSWER_DIRECTLY)]
 
 
+@pytest.mark.parametrize("constrained", [False, True])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_closing_line_joins_a_step_of_its_worker_that_reads_all(
+    constrained: bool, size: int
+) -> None:
+    context = replace(CLOSING, constrained=constrained)
+    text = "Find it. | - | code B\nName it. | 1 | docs A\ncode A"
+    parser = NATIVE.parser(context)
+    parsed: list[ParsedStep | KeepAnswer] = []
+    for start in range(0, len(text), size):
+        parsed += parser.feed(text[start : start + size])
+    parsed += parser.end()
+    joined = Step(worker="ann", subtask="Name it. Then answer from these results.", access=(1,))
+    assert parsed == [
+        ParsedStep(number=1, step=Step(worker="bob", subtask="Find it."), last=False),
+        ParsedStep(number=2, step=joined, last=True),
+    ]
+    assert parser.joined == 2
+
+
+def test_a_closing_line_joins_no_step_that_leaves_a_result_out() -> None:
+    text = "Find it. | - | code B\nCount it. | - | code B\nName it. | 2 | docs A\ncode A"
+    assert [access for _, access, _ in steps(text, CLOSING)] == [(), (), (2,), (1, 2, 3)]
+    assert [worker for worker, _, _ in steps("Find it. | - | code B\ndocs C", CLOSING)] == [
+        "bob",
+        "cyd",
+    ]
+
+
+def test_the_only_step_and_a_closing_line_of_its_worker_ask_the_whole_question() -> None:
+    assert steps("Find it. | - | code B\ndocs B", CLOSING) == [("bob", (), ANSWER_DIRECTLY)]
+
+
+def test_a_step_starts_when_the_line_behind_it_cannot_close_the_plan() -> None:
+    parser = NATIVE.parser(replace(CLOSING, constrained=True))
+    assert not list(parser.feed("Find it. | - | code B\n"))
+    assert not list(parser.feed("B"))
+    assert len(list(parser.feed("o"))) == 1
+
+
 def test_what_follows_a_closing_line_is_a_comment() -> None:
     assert steps("docs B\ncode A\nThat is all.", CLOSING) == [("bob", (), ANSWER_DIRECTLY)]
 
@@ -597,12 +637,14 @@ def test_a_grammar_with_a_closing_line_admits_no_other_end() -> None:
     lengths = set()
     for seed in range(60):
         text = grammar.draw(random.Random(seed))
-        *_, (_, access, _) = steps(text, context)
+        *_, (_, access, subtask) = steps(text, context)
         lengths.add(len(text.split("\n")))
         *step_lines, last = text.split("\n")
         assert "|" not in last
         assert not [line for line in step_lines if line[0] in ascii_lowercase]
-        assert access == context.all_before(len(text.split("\n")))
+        is_joined = not subtask.startswith(context.closing)
+        number = len(step_lines) if is_joined and step_lines else len(step_lines) + 1
+        assert access == context.all_before(number)
     assert lengths == {1, 2, 3}
     assert "is skill and worker alone" in NATIVE.instructions(context)
 

@@ -79,6 +79,28 @@ class PlanFormatContext:
             return ANSWER_DIRECTLY
         return self.closing
 
+    def joined_subtask(self, number: int, subtask: str) -> str:
+        """Return the subtask of step `number` where it also does what the closing one would."""
+        if number == 1 or self.kind_alone(subtask):
+            return self.closing_subtask(number)
+        closing = f"{self.closing[:1].lower()}{self.closing[1:]}"
+        return f"{subtask.rstrip().rstrip('.')}. Then {closing}"
+
+    def kind_alone(self, subtask: str) -> str:
+        """Return the kind of work of a subtask that says nothing but a kind and labels.
+
+        Empty where it says more. Small planners write `Testing B` for a subtask sometimes.
+        """
+        words: list[str] = re.findall(r"\w+", subtask)
+        kinds = [word.lower() for word in words if word.lower() in self.skills]
+        labels = [word for word in words if word in self.labels]
+        says_more = len(kinds) + len(labels) != len(words)
+        # "Security review." is two kinds, and a task
+        is_task = len(kinds) > 1 and not labels
+        if not kinds or says_more or is_task:
+            return ""
+        return kinds[0]
+
     @property
     def reasons(self) -> bool:
         return self.reasoning and self.first == 1
@@ -116,6 +138,8 @@ class PlanParser(ABC):
 
     def __init__(self, context: PlanFormatContext) -> None:
         self.reasoning = ""
+        self.joined = 0
+        """The number of the step that does what was planned as two, 0 for none."""
         self._context = context
         self._number = context.first
 

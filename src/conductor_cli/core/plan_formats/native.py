@@ -64,10 +64,10 @@ class NativeParser(PlanParser):
         while "\n" in self._rest:
             line, self._rest = self._rest.split("\n", 1)
             yield from self._read(line)
-            # A plan that is one label has no further step, whatever a server writes that ignores
-            # its grammar.
-            if self._context.constrained and not self._context.single:
+            if self._has_next_step():
                 yield from self._release(line)
+        if self._has_next_step():
+            yield from self._release(self._rest)
         # Without a grammar a line may be followed by more of its subtask. Once the next line looks
         # like a step, the one before it is complete and can start, long before that next line ends.
         may_begin = self._open and not self._context.constrained and not self._context.single
@@ -143,8 +143,11 @@ class NativeParser(PlanParser):
                 raise PlanError("a step follows the line that ends the plan", line=line)
             self.reasoning += line + "\n"
         elif self._context.closing and (worker := self._closing_worker(clean)) is not None:
-            yield from self._release(line)
             self._closed = True
+            if self._is_joined_by(worker):
+                self._join()
+                return
+            yield from self._release(line)
             access = self._context.all_before(self._number)
             subtask = self._context.closing_subtask(self._number)
             self._hold(Step(worker=worker, subtask=subtask, access=access), line)
@@ -174,6 +177,38 @@ class NativeParser(PlanParser):
         if "|" in line or not line.strip():
             return None
         return base.parse_worker(line, self._context)
+
+    def _is_joined_by(self, worker: str) -> bool:
+        """Return whether the closing line names the worker of the step before it.
+
+        It must have read all other results, too: then both are one call.
+        """
+        held = self._held
+        if held is None or held.step.worker != worker:
+            return False
+        return held.step.access == self._context.all_before(held.number)
+
+    def _join(self) -> None:
+        """Let the held step do what the closing line asks for."""
+        if self._held is None:
+            return
+        self.joined = self._held.number
+        subtask = self._context.joined_subtask(self.joined, self._held.step.subtask)
+        self._held = replace(self._held, step=replace(self._held.step, subtask=subtask))
+
+    def _has_next_step(self) -> bool:
+        """Return whether another step follows the held one, where a grammar says how lines begin.
+
+        A closing line begins with a small letter or is a label, and may belong to the held step.
+        """
+        # A plan that is one label has no further step, whatever a server writes that ignores its
+        # grammar.
+        if not self._context.constrained or self._context.single:
+            return False
+        if not self._context.closing:
+            return True
+        may_close = self._rest[:1] in ascii_lowercase or self._rest in self._context.labels
+        return not may_close
 
     def _hold(self, step: Step, line: str) -> None:
         check_step(step, self._number, self._context.rules, line)
