@@ -104,9 +104,21 @@ def draw_project(random: Random, *, held: bool) -> Task:
     steps = [StepShape(skill=thing.skill, access=(), subtask=subtasks[0])]
     for deliverable, subtask in zip(chosen, subtasks[1:], strict=True):
         steps.append(_step_of(deliverable, subtask, before=len(steps)))
+    if len(steps) > 1 and _closes(steps, project.closing):
+        steps.pop()
     steps.append(StepShape(skill=project.closing, access=(), subtask=""))
     question = Question(text=decorated(random, text, form=False))
     return Task(kind=f"project {name}", question=question, skill=thing.skill, steps=tuple(steps))
+
+
+def _closes(steps: Sequence[StepShape], closing: str) -> bool:
+    """Whether the last of the steps reads all others and is of the closing's kind of work.
+
+    The closing step adds what results lack, so it does that work itself.
+    """
+    last = steps[-1]
+    reads_all = last.access == tuple(range(1, len(steps)))
+    return reads_all and last.skill == closing and not last.other_than
 
 
 _POINTS_BACK: Final = re.compile(r"\b(it|its|this|these|them|each)\b")

@@ -54,7 +54,7 @@ from training.planner.world.cases import World, draw_world_group, lesson_texts, 
 
 LAYERS: Final = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 FIRST_LAYER: Final = 8  # The layers below it have no adapter, which saves their backward pass
-RANK: Final = 16
+RANK: Final = 16  # Of a base of half a billion weights
 LESSONS: Final = 8  # In a step of the optimizer, all over one pool
 LONGEST: Final = 900  # Tokens of a prompt; a lesson with a longer one is left out
 WARMUP: Final = 10
@@ -67,7 +67,18 @@ DONE = 0
 UNFINISHED = 3
 
 
-def open_model(base: BaseModel, seed: int) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterShape:
+    """The rank of an adapter, and the first layer that has one."""
+
+    rank: int = RANK
+    first_layer: int = FIRST_LAYER
+
+
+_SHAPE: Final = AdapterShape()
+
+
+def open_model(base: BaseModel, seed: int, shape: AdapterShape) -> Any:
     """The model with a new adapter, the same for the same seed."""
     torch.manual_seed(seed)
     dtype = torch.float32
@@ -78,11 +89,11 @@ def open_model(base: BaseModel, seed: int) -> Any:
             base.directory, dtype=dtype, local_files_only=True
         )
         settings = LoraConfig(
-            r=RANK,
-            lora_alpha=2 * RANK,
+            r=shape.rank,
+            lora_alpha=2 * shape.rank,
             target_modules=LAYERS,
             task_type="CAUSAL_LM",
-            layers_to_transform=list(range(min(FIRST_LAYER, base.layers // 3), base.layers)),
+            layers_to_transform=list(range(min(shape.first_layer, base.layers // 2), base.layers)),
         )
         return get_peft_model(model, settings)
 
@@ -295,9 +306,15 @@ def load_adapter(model: Any, path: Path, base: BaseModel) -> None:
             weight.copy_(matrices[f"{names.get_name(module)}.weight{suffix}"])
 
 
-def begin(base: BaseModel, rate: float, seed: int, adapter: Path | None = None) -> Training:
+def begin(
+    base: BaseModel,
+    rate: float,
+    seed: int,
+    adapter: Path | None = None,
+    shape: AdapterShape = _SHAPE,
+) -> Training:
     """A training before its first step, with a new adapter or an exported one."""
-    model = open_model(base, seed)
+    model = open_model(base, seed, shape)
     if adapter is not None:
         load_adapter(model, adapter, base)
     optimizer = torch.optim.AdamW(
@@ -326,6 +343,10 @@ def _read_arguments() -> argparse.Namespace:
         type=float,
         help="what a token of a subtask of the world counts; without it less, the longer a plan is",
     )
+    parser.add_argument("--rank", type=int, default=RANK, help="of a new adapter")
+    parser.add_argument(
+        "--first-layer", type=int, default=FIRST_LAYER, help="the first layer with an adapter"
+    )
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--rate", type=float, default=4e-4)
     parser.add_argument("--seed", type=int, default=1)
@@ -346,7 +367,8 @@ def main() -> int:
     torch.set_num_threads(given.threads)
     given.out.mkdir(parents=True, exist_ok=True)
     base = find_base_model(given.base)
-    training = begin(base, given.rate, given.seed, given.adapter)
+    shape = AdapterShape(rank=given.rank, first_layer=given.first_layer)
+    training = begin(base, given.rate, given.seed, given.adapter, shape)
     state = given.out / "state.pt"
     if state.exists():
         training.resume(state)
