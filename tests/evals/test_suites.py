@@ -176,11 +176,19 @@ def test_the_choices_of_mmlu_are_written_under_its_question(tmp_path: Path) -> N
             tags=("facts", "abstract-algebra"),
             choices=("w", "x", "y", "z"),
             question=(
-                "Which?\n\nA) w\nB) x\nC) y\nD) z\n\nEnd with a line of this form, with one "
-                "letter: Answer: X"
+                "Which?\n\nA) w\nB) x\nC) y\nD) z\n\nYour last line has this form, where "
+                "LETTER is one of the letters above: Answer: LETTER"
             ),
         ),
     )
+
+
+def test_the_form_of_an_answer_names_no_letter_that_could_be_copied(tmp_path: Path) -> None:
+    """A model of half a billion weights answered X where the form was "Answer: X"."""
+    [case] = convert("mmlu", lines(tmp_path / "mmlu.jsonl", MMLU))
+    form = case.question.rpartition("\n\n")[2]
+    assert not re.search(r"\b[A-Z]\b", form)
+    assert not is_correct(form, case)
 
 
 def test_the_choices_of_gpqa_are_shuffled_by_the_seed(tmp_path: Path) -> None:

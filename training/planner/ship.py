@@ -28,7 +28,7 @@ from conductor_cli.models.llama.lora import pack_adapter, unpack_adapter
 from conductor_cli.models.weights.registry import read_record
 from conductor_cli.models.weights.verify import hash_file
 
-NAME: Final = "conductor-0.5b"
+NAME: Final = "conductor-0.5b"  # Of the planner that is shipped unless `--name` says another
 PLANNERS: Final = registry_module.SHIPPED.parent / "planners"
 
 PUBLISHED: Final = {
@@ -53,7 +53,7 @@ def round_adapter(adapter: Path, out: Path) -> None:
         unpack_adapter(packed, out)
 
 
-def ship(adapter: Path, examined: Path, directory: Path) -> Path:
+def ship(adapter: Path, examined: Path, directory: Path, name: str = NAME) -> Path:
     """Write the packed adapter and its record into `directory`, and return the adapter's path.
 
     `examined` is the directory of an examination. Raises `ValueError` where that was of another
@@ -65,7 +65,7 @@ def ship(adapter: Path, examined: Path, directory: Path) -> Path:
         round_adapter(adapter, rounded)
         if hash_file(rounded) != result["adapter_sha256"]:
             raise ValueError(f"{examined} is the examination of another adapter than {adapter}")
-    path = directory / f"{NAME}.gguf"
+    path = directory / f"{name}.gguf"
     pack_adapter(adapter, path)
     record = {
         "sha256": hash_file(path),
@@ -90,12 +90,13 @@ def main() -> int:
     wanted = parser.add_mutually_exclusive_group(required=True)
     wanted.add_argument("--rounded", type=Path, help="write the adapter as it will be used")
     wanted.add_argument("--examined", type=Path, help="the directory of its examination")
+    parser.add_argument("--name", default=NAME, help="the planner's name in the registry")
     parser.add_argument("--out", type=Path, default=PLANNERS)
     given = parser.parse_args()
     if given.rounded is not None:
         round_adapter(given.adapter, given.rounded)
         return 0
-    path = ship(given.adapter, given.examined, given.out)
+    path = ship(given.adapter, given.examined, given.out, given.name)
     print(f"{path}: {path.stat().st_size:,} bytes")
     return 0
 

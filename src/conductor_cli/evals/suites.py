@@ -45,7 +45,12 @@ MAX_TABLE: Final = 2_000_000_000  # Bytes of a Parquet file
 # Characters of an answer; arXiv 2512.04388 leaves questions with a longer one out
 MAX_RLPR_ANSWER: Final = 30
 BOX: Final = "Put the final answer in \\boxed{}."
-LETTER: Final = "End with a line of this form, with one letter: Answer: X"
+LETTER: Final = (
+    "Your last line has this form, where LETTER is one of the letters above: Answer: LETTER"
+)
+"""A small model copies a letter that stands here: half a billion weights answered five of six
+questions with the X of "Answer: X".
+"""
 
 MMLU_PRO_TASK: Final = (
     "The following are multiple choice questions (with answers) about {subject}. Think step by "
