@@ -506,6 +506,18 @@ THREADS = (
 MEMORY = (
     "import os, time\nfor _ in range(2):\n    os.fork()\nkept = bytearray(60 << 20)\ntime.sleep(9)"
 )
+ORPHANS = """
+import ctypes, os, time
+if not os.fork():
+    os.setsid()
+    for _ in range(2):
+        if os.fork(): os._exit(0)
+    ctypes.CDLL(None).prctl(15, b"1) S 1 (x", 0, 0, 0)
+    kept = bytearray(160 << 20)
+time.sleep(9)
+"""
+"""Memory of a process that leaves its parent, its session and its name."""
+
 DISK = """
 import os
 written = 0
@@ -530,7 +542,8 @@ def play(
 @pytest.mark.parametrize(
     ("code", "ends"),
     [
-        pytest.param(FORKS, {"processes", "time"}, id="fork bomb"),
+        # What forks share counts for each of them
+        pytest.param(FORKS, {"processes", "time", "memory"}, id="fork bomb"),
         pytest.param(THREADS, {"processes", "exit"}, id="thread bomb"),
         pytest.param(
             "x = []\nwhile True:\n    x.append(bytearray(1 << 20))",
@@ -538,6 +551,7 @@ def play(
             id="memory",
         ),
         pytest.param(MEMORY, {"memory", "processes"}, id="memory of many processes"),
+        pytest.param(ORPHANS, {"memory"}, id="memory of an orphan"),
         pytest.param("while True: pass", {"time"}, id="endless loop"),
         pytest.param("while True: print('x' * 9999)", {"output"}, id="flood"),
         pytest.param(

@@ -421,7 +421,7 @@ class Sandbox:
                     del self._buffer[:end]
                     return reply
             rest = self._transfer(rest)
-            # Most replies come at once, and need no look at what all processes of this machine do.
+            # Most replies come at once, and need no look at what the sandbox uses.
             if (now := time.monotonic()) - self._looked > POLL:
                 self._looked = now
                 used = self._check_limits()

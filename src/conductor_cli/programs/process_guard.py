@@ -19,7 +19,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -34,6 +34,9 @@ PR_SET_PDEATHSIG: Final = 1
 PR_SET_CHILD_SUBREAPER: Final = 36
 
 LINUX: Final = sys.platform.startswith("linux")
+
+CHILDREN_LIST: Final = "/proc/thread-self/children"
+"""A file that is there where the kernel lists the children of each thread."""
 
 
 def run_guarded(control: int, words: list[str]) -> None:
@@ -165,20 +168,44 @@ def send(number: int, child: int) -> None:
 def descendants(ancestor: int) -> list[int]:
     """Return all processes that descend from this one, parents before their children.
 
-    Linux only.
+    Linux only. One whose parent ends at this moment may be missing, so whoever watches or ends
+    them looks again.
+    """
+    list_children = children_of
+    if not os.path.exists(CHILDREN_LIST):  # noqa: PTH110 - pathlib is slow to load
+        list_children = children_by_parent()
+    family = [ancestor]
+    for process in family:
+        family += list_children(process)
+    return family[1:]
+
+
+def children_of(process: int) -> list[int]:
+    """Return the children of all threads of a process; none where it has ended."""
+    children: list[int] = []
+    threads: list[str] = []
+    with suppress(OSError):
+        threads = os.listdir(f"/proc/{process}/task")  # noqa: PTH208 - the same
+    for thread in threads:
+        # A thread that has just ended hides no child of the others.
+        with suppress(OSError), open(f"/proc/{process}/task/{thread}/children", "rb") as file:  # noqa: PTH123
+            children += map(int, file.read().split())
+    return children
+
+
+def children_by_parent() -> Callable[[int], list[int]]:
+    """Return what gives the children of a process, for kernels that keep no list of them.
+
+    It reads all processes of the machine, once.
     """
     children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib is slow to load
+    for name in os.listdir("/proc"):  # noqa: PTH208 - the same
         if name.isdecimal():
-            # The same
             with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123
                 # The name in parentheses may hold spaces and parentheses itself.
                 parent = int(stat.read().rpartition(b")")[2].split()[1])
                 children.setdefault(parent, []).append(int(name))
-    family = [ancestor]
-    for process in family:
-        family += children.get(process, [])
-    return family[1:]
+    return lambda process: children.get(process, [])
 
 
 def report(control: int, line: str) -> None:
