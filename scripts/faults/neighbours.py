@@ -283,7 +283,11 @@ def _attack_again(stage: Stage, name: str, keys: dict[str, str]) -> Outcome:
 
 
 def attack(
-    stage: Stage, name: str, keys: dict[str, str], seconds: float = ATTACK_SECONDS
+    stage: Stage,
+    name: str,
+    keys: dict[str, str],
+    seconds: float = ATTACK_SECONDS,
+    settle: float = SETTLE_SECONDS,
 ) -> dict[str, list[float]]:
     """Return the seconds of everything that the ordinary client does during an attack."""
     served = stage.start("serve", "--port", "0", stderr=subprocess.DEVNULL)
@@ -292,7 +296,7 @@ def attack(
         for work in ORDINARY.values():
             work(ordinary)  # what the server loads at first is nobody's fault
         stack.enter_context(_attacking(name, url, keys["hostile"]))
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(settle)
         figures = measure(ordinary, seconds)
         figures["batch"] = [_batch_seconds(ordinary)]
         served.kill()
@@ -306,8 +310,12 @@ def _attacking(name: str, url: str, key: str) -> Iterator[None]:
     As threads of this process it held up what is measured here by making its requests.
     """
     command = [sys.executable, "-m", "scripts.faults.neighbours", name, url, key]
-    with subprocess.Popen(command, cwd=Path(__file__).parents[2]) as hostile:
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE) as hostile:
+        assert hostile.stdout is not None
         try:
+            if not hostile.stdout.readline():
+                raise RuntimeError("the hostile client has ended before it began")
             yield
         finally:
             hostile.kill()
@@ -321,6 +329,7 @@ def attack_until_killed(name: str, url: str, key: str) -> None:
     with ThreadPoolExecutor(max(count, 1)) as pool:
         for _ in range(count):
             pool.submit(client.repeat, partial(act, client))
+        print("begun", flush=True)
         client.over.wait()
 
 

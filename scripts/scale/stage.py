@@ -21,6 +21,8 @@ from scripts.faults.desk import homes
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CONDUCTOR: Final = (sys.executable, "-m", "conductor_cli")
+start_process = subprocess.Popen[bytes]
+"""What starts the processes of a campaign: tests have its commands forked."""
 
 
 class Figure(NamedTuple):
@@ -88,7 +90,7 @@ class Place:
     def start(self, *command: object, log: str = "log") -> subprocess.Popen[bytes]:
         """Start a process; what it says is added to a file of the home."""
         with (self.home / log).open("ab") as file:
-            process = subprocess.Popen(
+            process = start_process(
                 list(map(str, command)),
                 env=self.environ,
                 cwd=self.home,

@@ -574,11 +574,12 @@ def play(
 def test_a_hostile_program_is_ended_within_its_limits(
     code: str, ends: set[str], python: Interpreter
 ) -> None:
+    earlier = descendants(os.getpid())
     ending = play(python, code, seconds=0.5)
     assert ending["end"] in ends
     assert not (ending["end"] == "exit" and ending["code"] == 0)
     assert len(ending["output"]) <= SMALL.output + 1
-    assert not descendants(os.getpid())
+    assert descendants(os.getpid()) == earlier
 
 
 def test_a_program_that_waits_for_ever_is_ended_by_the_clock(
@@ -714,15 +715,16 @@ def test_scoring_that_is_cancelled_ends_its_program(
     python: Interpreter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "SECONDS", 600.0)
+    earlier = descendants(os.getpid())
 
     async def cancelled() -> None:
         task = asyncio.create_task(run_off_loop(lambda: score("while True: pass", SUM)))
-        while not descendants(os.getpid()):  # noqa: ASYNC110 - nobody tells
+        while descendants(os.getpid()) == earlier:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        while descendants(os.getpid()):  # noqa: ASYNC110 - nobody tells
+        while descendants(os.getpid()) != earlier:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
 
     asyncio.run(asyncio.wait_for(cancelled(), 60))

@@ -7,8 +7,10 @@ judging times.
 from __future__ import annotations
 
 import base64
+import os
 import random
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -16,6 +18,7 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,8 +34,9 @@ from scripts.faults.tools import run as run_tools
 from scripts.faults.tries import Outcome, OutOfTime, Report, Tries
 from scripts.faults.wire import private_home
 from scripts.faults.wire_faults import FAULTS
-from scripts.scale import batch, outages, replicas, state, traces
-from scripts.scale.stage import Figure
+from scripts.scale import batch, outages, replicas, stage, state, traces
+from scripts.scale.stage import CONDUCTOR, Figure
+from tests import fork_server
 from tests.cli.stage import Stage
 from tests.state.cluster import Cluster, cluster
 
@@ -361,6 +365,20 @@ needs_haproxy = pytest.mark.skipif(
 )
 
 
+def start_forked(words: list[str], env: dict[str, str], **how: Any) -> subprocess.Popen[bytes]:
+    """Start a command of conductor as a fork, anything else anew."""
+    own_words = words[len(CONDUCTOR) :]
+    read_by_python = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(fork_server.READ_BY_PYTHON)
+    }
+    environ = {**read_by_python, **env, "PYTHONPATH": fork_server.SOURCE}
+    if words == [*CONDUCTOR, *own_words] and fork_server.can_start(own_words, environ):
+        return fork_server.ForkedCommand(own_words, env=environ, **how)
+    return subprocess.Popen(words, env=env, **how)
+
+
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Cluster]:
     with cluster() as made:
@@ -387,6 +405,7 @@ def test_what_replicas_promise_holds(
     """They share one server of PostgreSQL. The last one keeps connections to it open."""
     for module in (batch, outages, replicas, state, traces):
         monkeypatch.setattr(module, "cluster", lambda: nullcontext(postgres))
+    monkeypatch.setattr(stage, "start_process", start_forked)
     monkeypatch.setattr(state, "PROCESSES", 5)
     monkeypatch.setattr(traces, "LINES", 2)
     monkeypatch.setattr(traces, "WRITES", 40)
@@ -407,9 +426,10 @@ def test_what_replicas_promise_holds(
 def test_a_hostile_client_keeps_no_ordinary_one_waiting(tmp_path: Path, name: str) -> None:
     """What the ordinary client does ends; `make faults` judges how soon."""
     with private_home(tmp_path):
-        stage = Stage(tmp_path)
-        with stage.server:
-            figures = neighbours.attack(stage, name, neighbours.prepare(stage), seconds=1.0)
+        desk_of_both = Stage(tmp_path)
+        with desk_of_both.server:
+            keys = neighbours.prepare(desk_of_both)
+            figures = neighbours.attack(desk_of_both, name, keys, seconds=0.5, settle=0.5)
     late = {work: seconds for work, seconds in figures.items() if max(seconds) > 10}
     assert late == {}
 
