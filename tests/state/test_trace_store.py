@@ -20,7 +20,7 @@ from conductor_cli.core.question import File, PastTurn, Question
 from conductor_cli.core.usage import Usage
 from conductor_cli.state.records import Attachments
 from conductor_cli.state.run_summary import summarize_run
-from conductor_cli.state.trace_file import TraceFollower, read_events
+from conductor_cli.state.trace_file import GZIP, MAX_BLOCK_BYTES, TraceFollower, read_events
 from conductor_cli.state.trace_store import TraceStore
 from tests.traces.stored import begin_run, trace_bytes, unpack
 
@@ -189,7 +189,8 @@ def test_a_foreign_file_is_reported(tmp_path: Path, content: bytes) -> None:
 
 def test_who_follows_a_trace_reads_nothing_again_when_it_is_compressed(tmp_path: Path) -> None:
     store = TraceStore(tmp_path)
-    events: list[ev.Event] = [begun(), ev.RunFinished(at=4.0, answer="12", usage=Usage())]
+    answer = "12 " * MAX_BLOCK_BYTES
+    events: list[ev.Event] = [begun(), ev.RunFinished(at=4.0, answer=answer, usage=Usage())]
     writer = store.open(RUN)
     follower = TraceFollower(store.path(RUN))
     for event in events:
@@ -200,6 +201,23 @@ def test_who_follows_a_trace_reads_nothing_again_when_it_is_compressed(tmp_path:
     assert follower.read() == []
     assert not follower.is_behind()
     assert TraceFollower(store.path(RUN)).read() == events
+
+
+def test_a_trace_that_fills_no_more_than_a_block_stays_as_its_lines(tmp_path: Path) -> None:
+    """Compressed it would take a block of the disk as well; a byte more is compressed."""
+    store = TraceStore(tmp_path)
+    smallest = len(trace_bytes(ended_run(store, "none", answer_bytes=0)))
+    for run, excess in (("fits", 0), ("larger", 1)):
+        answer_bytes = MAX_BLOCK_BYTES + excess - smallest
+        path = ended_run(store, run, answer_bytes=answer_bytes)
+        is_compressed = path.read_bytes().startswith(GZIP)
+        assert (len(trace_bytes(path)), is_compressed) == (MAX_BLOCK_BYTES + excess, bool(excess))
+
+
+def ended_run(store: TraceStore, run: str, *, answer_bytes: int) -> Path:
+    answer = "x" * answer_bytes
+    begin_run(store, run, [begun(), ev.RunFinished(at=4.0, answer=answer, usage=Usage())]).close()
+    return store.path(run)
 
 
 def test_a_damaged_end_of_a_compressed_trace_is_named(tmp_path: Path) -> None:
@@ -234,7 +252,8 @@ def test_only_a_small_trace_is_closed_on_the_event_loop(
     tmp_path: Path, pieces: int, *, is_quick: bool
 ) -> None:
     """A small one is compressed from memory, a large one from its file: both are whole."""
-    events: list[ev.Event] = [begun()]
+    text = "How many? " * 500
+    events: list[ev.Event] = [begun(Question(text=text))]
     events += [ev.PlanDelta(at=2.0 * number, text=f"{number} ") for number in range(pieces)]
     events.append(ev.RunFinished(at=9999.0, answer="12", usage=Usage()))
     store = TraceStore(tmp_path)

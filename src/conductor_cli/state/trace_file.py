@@ -5,8 +5,8 @@ A JSON Lines file of a run's events, written as they happen, readable by the own
 Each line is an event (`core.events`), or several pieces of text (`trace_lines`), with a hash; the
 first one names the format. The file of a run that was killed can be read up to its last complete
 line. A file is locked while its run is being written, so a file without an end that nobody locks
-belongs to an interrupted run. When its run has ended, a file is compressed (gzip) under the same
-name.
+belongs to an interrupted run. When its run has ended, a file of more than one block of the disk is
+compressed (gzip) under the same name.
 
 Reading leaves out lines that are damaged, and a notice says which. It compares no hashes:
 `trace_check` does.
@@ -40,16 +40,18 @@ from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 # Bytes of the longest line that is read. A run writes none that is nearly as long
 MAX_TRACE_LINE: Final = 64 << 20
+# Bytes of a trace that stays as it is: file systems give a file whole blocks, mostly of this size
+MAX_BLOCK_BYTES: Final = 4 << 10
 # Bytes of the largest trace that is compressed: it is in memory meanwhile
 MAX_COMPRESSED: Final = 64 << 20
 # Bytes of a trace that its writer keeps, so that it need not be read to be compressed
 MAX_REMEMBERED: Final = 32 << 10
 GZIP: Final = b"\x1f\x8b"  # What a compressed file begins with
-# Of zlib: the largest window, or one of 4 KB and little memory; with 16 more for the form of gzip
+# Of zlib: the largest window, or one of 16 KB and less memory; with 16 more for the form of gzip
 GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS
-SMALL_WINDOW_BITS: Final = 16 + 12
-SMALL_WINDOW_BYTES: Final = 1 << 12
-SMALL_MEMORY_LEVEL: Final = 5
+SMALL_WINDOW_BITS: Final = 16 + 14
+SMALL_WINDOW_BYTES: Final = 1 << 14
+SMALL_MEMORY_LEVEL: Final = 7
 BLOCK_BYTES: Final = 256 << 10  # Bytes that a follower reads at once
 STARTING: Final = 1.0  # Seconds that a writer may take between making a file and locking it
 MAX_NOTICES: Final = 20  # Notices about damaged lines of one file
@@ -122,14 +124,18 @@ class TraceWriter:
             self.problem = error.strerror or str(error)
 
     def close(self) -> None:
-        """Write what waits, close and so unlock the file, and compress it where the run ended."""
+        """Write what waits, close and so unlock the file.
+
+        It is compressed where the run ended, and where that can save a block of the disk.
+        """
         if self._file < 0:
             return
         self.flush()
         written = os.fstat(self._file)
         os.close(self._file)
         self._file = -1
-        if not self._ended or self.problem or written.st_size > MAX_COMPRESSED:
+        saves_blocks = MAX_BLOCK_BYTES < written.st_size <= MAX_COMPRESSED
+        if not self._ended or self.problem or not saves_blocks:
             return
         with suppress(OSError), temporary_path(self.path) as temporary:
             content = self.path.read_bytes() if self._written is None else b"".join(self._written)
@@ -166,7 +172,7 @@ def _write_new_file(path: Path, content: bytes) -> None:
 def _compress(content: bytes) -> bytes:
     """Return the bytes as a file of gzip.
 
-    Short ones need no larger window, and to set up that of gzip takes eight times as long.
+    Short ones need no larger window, and to set up that of gzip takes longer than to fill it.
     """
     window_bits = GZIP_WINDOW_BITS
     memory_level = zlib.DEF_MEM_LEVEL
