@@ -26,6 +26,7 @@ from conductor_cli.state import spending
 from conductor_cli.state.interfaces import USER, Spender
 from conductor_cli.state.spending import (
     FILE,
+    MAX_WRITTEN_AT_ONCE,
     DailySpend,
     checkpoint,
     open_database,
@@ -475,6 +476,45 @@ def test_a_limit_that_cannot_be_enforced_is_refused(directory: Path, wrong: str)
     if wrong != "a file":
         with pytest.raises(ConfigError, match="cannot be read"):
             read_spent(directory, NOON.date())
+
+
+def test_beside_many_calls_the_end_of_one_is_recorded_with_the_next_call(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then the most that it may have cost counts; beside few calls it is recorded at once."""
+    monkeypatch.setattr(spending, "GROUP_SECONDS", 60.0)
+    run = OneRun(directory, cents(1000))
+    used = Usage(calls=1, tokens_in=10, tokens_out=10)
+
+    async def settle(room: Reservation) -> None:
+        run.spend.settle(room, used)
+
+    def open_calls() -> int:
+        (row,) = read_spent(directory, NOON.date())
+        return row.open
+
+    rooms = [run.reserve() for _ in range(MAX_WRITTEN_AT_ONCE + 2)]
+    asyncio.run(settle(rooms.pop()))
+    assert open_calls() == len(rooms) + 1
+    rooms.append(run.reserve())
+    assert open_calls() == len(rooms)
+    while rooms:
+        asyncio.run(settle(rooms.pop()))
+    assert open_calls() == 0
+
+
+def test_who_has_many_calls_need_not_check_the_file_before_each_question(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call has just been written to it. Who has few calls, or waited, checks it."""
+    run = OneRun(directory, cents(1000))
+    for _ in range(MAX_WRITTEN_AT_ONCE + 1):
+        run.reserve()
+    monkeypatch.setattr(run.spend, "find_problem", lambda: "the disk is full")
+    run.spend.check()
+    monkeypatch.setattr(spending, "CHECKED_SECONDS", 0.0)
+    with pytest.raises(ConfigError, match="the disk is full"):
+        run.spend.check()
 
 
 def test_a_log_that_is_moved_by_its_user_stays_small(directory: Path) -> None:

@@ -53,8 +53,9 @@ GROUP_SECONDS: Final = 0.1
 """How long the end of a call waits for the next transaction where there was one just before. Until
 then its reservation counts, which is at least as much.
 """
-CHECKED_SECONDS: Final = 1.0  # How long a transaction shows a server that it can write the file
-MAX_WRITTEN_AT_ONCE: Final = 8  # Calls under way beside which the end of one is written at once
+# How long a transaction shows a server, or who has many calls, that the file can be written
+CHECKED_SECONDS: Final = 1.0
+MAX_WRITTEN_AT_ONCE: Final = 4  # Calls under way beside which the end of one is written at once
 
 MAX_AMOUNT: Final = 10**15
 """The most that one row counts, in tokens and in billionths of a dollar. A worker that states an
@@ -545,11 +546,16 @@ class DailySpend(Spending):
     def _has_limits(self) -> bool:
         return bool(self.limits) or self.client.cost is not None
 
+    @property
+    def _is_busy(self) -> bool:
+        """Whether more calls are to be expected in a moment: of a server, or beside many others."""
+        return not self.checkpoints or len(self._begun) > MAX_WRITTEN_AT_ONCE
+
     def check(self) -> None:
         if not self._has_limits:
             return
         since = time.monotonic() - self._written
-        if not self.checkpoints and since < CHECKED_SECONDS:
+        if self._is_busy and since < CHECKED_SECONDS:
             return
         if problem := self.find_problem():
             raise ConfigError(
@@ -615,8 +621,7 @@ class DailySpend(Spending):
         self._unrecorded.append(_Ended(row, day, reservation, worker, usage, failed))
         since = time.monotonic() - self._written
         # A server writes it with the next call, or a moment later; so does who has many of them.
-        has_many = len(self._begun) > MAX_WRITTEN_AT_ONCE
-        waits = since < GROUP_SECONDS and (has_many or not self.checkpoints)
+        waits = since < GROUP_SECONDS and self._is_busy
         if not waits or not self._record_soon():
             self._record_ended()
 
