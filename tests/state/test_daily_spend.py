@@ -517,6 +517,94 @@ def test_who_has_many_calls_need_not_check_the_file_before_each_question(
         run.spend.check()
 
 
+class ManyCalls:
+    """Calls of one process beside so many others that they are reserved together."""
+
+    def __init__(self, directory: Path, limits: DayLimits) -> None:
+        self.run = OneRun(directory, limits)
+        self.others = [self.run.reserve(answer=1) for _ in range(MAX_WRITTEN_AT_ONCE + 1)]
+
+    def begin(self, count: int) -> list[asyncio.Task[Reservation | None]]:
+        """Begin so many calls, each in a run of its own, at the same moment."""
+        return [asyncio.create_task(self._reserve(Ledger(Limits()))) for _ in range(count)]
+
+    async def _reserve(self, ledger: Ledger) -> Reservation | None:
+        def decide(today: DayBudget) -> Reservation | None:
+            return ledger.reserve(100, 1000, DEAR, today=today)
+
+        return await self.run.spend.reserve(decide, ledger.release, ANN)
+
+
+def test_calls_that_begin_together_share_a_transaction_and_keep_the_limit(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements = list[str]()
+
+    def open_traced(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection:
+        database = open_database(path, checkpoints=checkpoints)
+        database.set_trace_callback(statements.append)
+        return database
+
+    monkeypatch.setattr(spending, "open_database", open_traced)
+    calls = ManyCalls(directory, DayLimits(calls=MAX_WRITTEN_AT_ONCE + 11))
+    statements.clear()
+
+    async def begin() -> list[Reservation | BaseException | None]:
+        return await asyncio.gather(*calls.begin(20), return_exceptions=True)
+
+    outcomes = asyncio.run(begin())
+    assert statements.count("COMMIT") == 1
+    assert [type(outcome) for outcome in outcomes] == [Reservation] * 10 + [LimitReached] * 10
+    assert calls.run.spend.today().calls == MAX_WRITTEN_AT_ONCE + 11
+
+
+@pytest.mark.parametrize("is_reserved", [False, True])
+def test_a_call_that_is_given_up_while_it_waits_holds_nothing(
+    directory: Path, *, is_reserved: bool
+) -> None:
+    """Also where it was reserved in the moment in which it was given up."""
+    calls = ManyCalls(directory, cents(1000))
+    before = calls.run.spend.today()
+
+    async def give_up() -> None:
+        given_up, kept = calls.begin(2)
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(0)  # both wait now
+        if is_reserved:
+            loop.call_soon(given_up.cancel)
+        else:
+            given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        assert await kept is not None
+
+    asyncio.run(give_up())
+    assert calls.run.spend.today().calls == before.calls + 1
+    calls.run.spend.close()
+    assert read_spent(directory, NOON.date())[0].open == len(calls.others) + 1
+
+
+def test_calls_that_cannot_be_recorded_together_are_all_refused(directory: Path) -> None:
+    """None of them holds room, in its run or on the day."""
+    calls = ManyCalls(directory, cents(1000))
+    before = calls.run.spend.today()
+
+    async def begin() -> list[Reservation | BaseException | None]:
+        return await asyncio.gather(*calls.begin(3), return_exceptions=True)
+
+    refuse = "CREATE TRIGGER full BEFORE INSERT ON calls WHEN (SELECT COUNT(*) FROM calls) > {} "
+    refuse += "BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"
+    with closing(sqlite3.connect(directory / FILE)) as other, other:
+        other.execute(refuse.format(len(calls.others) + 1))
+    outcomes = asyncio.run(begin())
+    assert {str(outcome).rpartition(": ")[2] for outcome in outcomes} == {"the disk is full"}
+    assert calls.run.spend.today() == before
+    with closing(sqlite3.connect(directory / FILE)) as other, other:
+        other.execute("DROP TRIGGER full")
+    assert all(isinstance(outcome, Reservation) for outcome in asyncio.run(begin()))
+    assert calls.run.spend.today().calls == before.calls + 3
+
+
 def test_a_log_that_is_moved_by_its_user_stays_small(directory: Path) -> None:
     """Where a server moves the log, no call does, and moving loses nothing and makes it small."""
     spend = DailySpend(directory, now=lambda: NOON)

@@ -3,7 +3,8 @@
 Each call is a row, which is there before the call is made: it holds the most that the call may cost
 until that is known. So a call whose process is killed counts, because its provider may charge for
 it. With limits, `BEGIN IMMEDIATE` lets one process decide at a time, so that processes side by side
-cannot overshoot a limit together.
+cannot overshoot a limit together. Where many calls of one process are under way, those that begin
+at the same moment are decided and written by one transaction, each after the one before.
 
 Days are those of the local calendar, and a call counts for the day on which it began. A clock that
 is set back by up to a day opens no new day.
@@ -506,6 +507,26 @@ class _Ended(NamedTuple):
     failed: bool
 
 
+_Decision = Reservation | Exception | None
+"""What became of a call: its room, why it has none, or None where it has to wait for room."""
+
+
+class _Wanted(NamedTuple):
+    """A call that waits to be reserved, as `Spending.reserve` has it. `done` gets the decision."""
+
+    decide: Callable[[DayBudget], Reservation | None]
+    release: Callable[[Reservation], None]
+    worker: Worker | None
+    done: asyncio.Future[Reservation | None]
+
+
+def _decide(wanted: _Wanted, today: DayBudget) -> _Decision:
+    try:
+        return wanted.decide(today)
+    except Exception as error:  # noqa: BLE001 - whoever waits raises it
+        return error
+
+
 class DailySpend(Spending):
     """The spending of one process among that of all, in a file."""
 
@@ -534,6 +555,7 @@ class DailySpend(Spending):
         """For each call under way, by the id of its reservation: its row, if it has one, its day,
         and who is called.
         """
+        self._wanted: list[_Wanted] = []  # Calls that wait to be reserved
         self._unrecorded = deque[_Ended](maxlen=10_000)
         """The newest calls that have ended and are not in the file, which a full disk may refuse
         for hours.
@@ -584,7 +606,6 @@ class DailySpend(Spending):
         worker: Worker | None = None,
         leased: str = "",  # noqa: ARG002 - files have no leases
     ) -> Reservation | None:
-        reservation = None
         if not self._has_limits:
             if (reservation := decide(NO_DAY_LIMITS)) is not None:
                 row = None
@@ -594,25 +615,67 @@ class DailySpend(Spending):
                     row = self._record_reservation(database, day, reservation, worker)
                 self._begun[id(reservation)] = row, day, worker
             return reservation
+        loop = asyncio.get_running_loop()
+        wanted = _Wanted(decide, release, worker, loop.create_future())
+        self._wanted.append(wanted)
+        if len(self._begun) <= MAX_WRITTEN_AT_ONCE:
+            self._reserve_waiting()
+        elif len(self._wanted) == 1:
+            # The calls that come until the loop gets to it are reserved by the same transaction.
+            loop.call_soon(self._reserve_waiting)
+        try:
+            return await wanted.done
+        except asyncio.CancelledError:
+            self._give_up(wanted)
+            raise
+
+    def _reserve_waiting(self) -> None:
+        """Reserve for the calls that wait, in their order, by one transaction."""
+        waiting = [wanted for wanted in self._wanted if not wanted.done.cancelled()]
+        self._wanted.clear()
+        if not waiting:
+            return
+        decisions: list[_Decision] = []
         try:
             with self._transaction() as database:
                 day = self._day(database)
-                reservation = decide(self._budget_of(database, day))
-                if reservation is not None:
-                    row = self._record_reservation(database, day, reservation, worker)
-                    self._begun[id(reservation)] = row, day, worker
-        except (OSError, sqlite3.Error) as error:
-            if reservation is not None:
-                self._begun.pop(id(reservation), None)
-                release(reservation)
-            message = (
-                f"today's limit cannot be enforced: {self.directory}: "
-                f"{describe_system_error(error)}"
-            )
-            raise LimitReached(
-                message, hint="free some disk space or fix the permissions, then run it again"
-            ) from None
-        return reservation
+                for wanted in waiting:
+                    decision = _decide(wanted, self._budget_of(database, day))
+                    decisions.append(decision)
+                    if isinstance(decision, Reservation):
+                        row = self._record_reservation(database, day, decision, wanted.worker)
+                        self._begun[id(decision)] = row, day, wanted.worker
+        except Exception as error:  # noqa: BLE001 - whoever waits raises it
+            for wanted, decision in zip(waiting, decisions, strict=False):
+                if isinstance(decision, Reservation):
+                    self._begun.pop(id(decision), None)
+                    wanted.release(decision)
+            decisions = [self._refusal(error) for _ in waiting]
+        for wanted, decision in zip(waiting, decisions, strict=True):
+            if isinstance(decision, Exception):
+                wanted.done.set_exception(decision)
+            else:
+                wanted.done.set_result(decision)
+
+    def _refusal(self, error: Exception) -> Exception:
+        """Return why a call is not made that could not be recorded."""
+        if not isinstance(error, (OSError, sqlite3.Error)):
+            return error
+        return LimitReached(
+            f"today's limit cannot be enforced: {self.directory}: {describe_system_error(error)}",
+            hint="free some disk space or fix the permissions, then run it again",
+        )
+
+    def _give_up(self, wanted: _Wanted) -> None:
+        """Give the room of a call back that nobody waits for any more."""
+        if wanted in self._wanted:
+            self._wanted.remove(wanted)
+        if wanted.done.cancelled() or wanted.done.exception() is not None:
+            return
+        reservation = wanted.done.result()
+        if reservation is not None:
+            wanted.release(reservation)
+            self.settle(reservation, NO_USAGE)
 
     def settle(self, reservation: Reservation, usage: Usage, *, failed: bool = False) -> None:
         row, day, worker = self._begun.pop(id(reservation))
