@@ -503,16 +503,19 @@ def test_beside_many_calls_the_end_of_one_is_recorded_with_the_next_call(
     assert open_calls() == 0
 
 
-def test_who_has_many_calls_need_not_check_the_file_before_each_question(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("calls", [1, MAX_WRITTEN_AT_ONCE + 1])
+def test_the_file_is_not_checked_again_a_moment_after_a_call_was_written(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
-    """A call has just been written to it. Who has few calls, or waited, checks it."""
     run = OneRun(directory, cents(1000))
-    for _ in range(MAX_WRITTEN_AT_ONCE + 1):
+    for name in ("GROUP_SECONDS", "CHECKED_SECONDS"):
+        monkeypatch.setattr(spending, name, 60.0)
+    for _ in range(calls):
         run.reserve()
     monkeypatch.setattr(run.spend, "find_problem", lambda: "the disk is full")
     run.spend.check()
-    monkeypatch.setattr(spending, "CHECKED_SECONDS", 0.0)
+    for name in ("GROUP_SECONDS", "CHECKED_SECONDS"):
+        monkeypatch.setattr(spending, name, 0.0)
     with pytest.raises(ConfigError, match="the disk is full"):
         run.spend.check()
 

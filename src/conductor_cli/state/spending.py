@@ -54,7 +54,7 @@ GROUP_SECONDS: Final = 0.1
 """How long the end of a call waits for the next transaction where there was one just before. Until
 then its reservation counts, which is at least as much.
 """
-# How long a transaction shows a server, or who has many calls, that the file can be written
+# For so long a transaction shows a server, or who has many calls, that the file can be written
 CHECKED_SECONDS: Final = 1.0
 MAX_WRITTEN_AT_ONCE: Final = 4  # Calls under way beside which the end of one is written at once
 
@@ -576,8 +576,11 @@ class DailySpend(Spending):
     def check(self) -> None:
         if not self._has_limits:
             return
-        since = time.monotonic() - self._written
-        if self._is_busy and since < CHECKED_SECONDS:
+        shown_seconds = GROUP_SECONDS
+        if self._is_busy:
+            shown_seconds = CHECKED_SECONDS
+        # A transaction of a moment ago has shown that the file can be written.
+        if time.monotonic() - self._written < shown_seconds:
             return
         if problem := self.find_problem():
             raise ConfigError(
