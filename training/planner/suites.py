@@ -273,7 +273,7 @@ def compared_systems(orchestra: Orchestra, calibrated: Sequence[CaseOutcome]) ->
         plan=lambda case: direct_plan(best[case.id.partition("/")[0]]),
         configure=partial(without_planner, workers=tuple(pool)),
     )
-    return select_systems(SYSTEMS, orchestra.team, more=[by_card])
+    return select_systems(SYSTEMS, orchestra.team, demo_systems=[by_card])
 
 
 # Answering

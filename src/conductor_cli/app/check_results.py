@@ -26,7 +26,7 @@ class CheckResult:
     hint: str = ""
     code: int = 0
     seconds: float | None = None
-    data: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def failed(
@@ -47,7 +47,7 @@ class CheckResult:
         seconds = None
         if self.seconds is not None:
             seconds = round(self.seconds, 3)
-        fields = self.data or {"found": self.text, "hint": self.hint}
+        fields = self.fields or {"found": self.text, "hint": self.hint}
         return {name: self.name, "state": self.state, **fields, "seconds": seconds}
 
 

@@ -552,7 +552,7 @@ async def _check_worker(
         hint = (
             f"{tested.hint}\nleave it out: conductor config set policy.deny {worker.name}".strip()
         )
-        return replace(tested, name=name, text=f"{text}, {tested.text}", hint=hint, data={})
+        return replace(tested, name=name, text=f"{text}, {tested.text}", hint=hint, fields={})
     return CheckResult(name=name, text=f"{text}, answered", seconds=tested.seconds)
 
 

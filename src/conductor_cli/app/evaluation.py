@@ -344,7 +344,7 @@ def _selected_systems(
     )
     keywords = {str(skill): words for skill, words in KEYWORDS.items()}
     return select_systems(
-        request.names, team, cases=request.cases, keywords=keywords, more=[by_rule]
+        request.names, team, cases=request.cases, keywords=keywords, demo_systems=[by_rule]
     )
 
 
@@ -643,12 +643,12 @@ def _hash_of(path: Path) -> str:
 class Calibration:
     """The workers to measure on a set of cases, and what was measured before.
 
-    Those of `request` are measured; `known` are the cards that others already have on the set.
+    Those of `request` are measured; `known_cards` are those that others already have on the set.
     """
 
     request: EvaluationRequest
     pool: Pool
-    known: tuple[MeasuredCard, ...] = ()
+    known_cards: tuple[MeasuredCard, ...] = ()
 
     @property
     def hash(self) -> str:
@@ -683,7 +683,7 @@ def plan_calibration(
         workers=unmeasured,
     )
     measured = tuple(card for card in cards.values() if card is not None)
-    return Calibration(request=request, pool=pool, known=measured)
+    return Calibration(request=request, pool=pool, known_cards=measured)
 
 
 def measured_cards(

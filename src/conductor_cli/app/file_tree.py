@@ -282,13 +282,13 @@ class _Ignoring:
             if not stat.S_ISREG(mode):
                 return None
             with open_finite(path, linked=False) as file:
-                data = file.read(MAX_RULE_BYTES - self._bytes + 1)
+                content = file.read(MAX_RULE_BYTES - self._bytes + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror}", hint=_RULES_HINT) from None
-        self._bytes += len(data)
-        self._count += data.count(b"\n")
+        self._bytes += len(content)
+        self._count += content.count(b"\n")
         if self._bytes > MAX_RULE_BYTES:
             raise UsageError(
                 f"{path}: all .gitignore files have more than {MAX_RULE_BYTES >> 10} KiB",
@@ -298,11 +298,11 @@ class _Ignoring:
             raise UsageError(
                 f"{path}: all .gitignore files have more than {MAX_RULES:,} lines", hint=_RULES_HINT
             )
-        if max(map(len, data.split(b"\n"))) > MAX_RULE_LENGTH:
+        if max(map(len, content.split(b"\n"))) > MAX_RULE_LENGTH:
             raise UsageError(
                 f"{path} has a line of more than {MAX_RULE_LENGTH:,} bytes", hint=_RULES_HINT
             )
-        return IgnoreFile(data)
+        return IgnoreFile(content)
 
 
 _RULES_HINT: Final = "make it smaller, or name the files to attach: -f PATH"

@@ -51,7 +51,7 @@ class FoundKey:
     ca_file: str = ""
     key: str = field(default="", repr=False)
 
-    def data(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """For `--json`: everything but the key."""
         return {
             "provider": self.provider,
@@ -272,7 +272,7 @@ async def _check_key(found_key: FoundKey, stored: StoredKey | None) -> CheckResu
         hint=hint,
         code=_EXIT_CODES.get(verdict.state, 0),
         seconds=verdict.seconds,
-        data={**found_key.data(), "state": verdict.state, "message": message},
+        fields={**found_key.to_json(), "state": verdict.state, "message": message},
     )
 
 

@@ -75,7 +75,7 @@ class ModelRow:
     in_use: bool = False
     about: str = ""
 
-    def data(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """For `--json`; what is not known is null."""
         fields = asdict(self)
         for key, value in fields.items():
@@ -218,7 +218,7 @@ def describe_model(manifest: Manifest, settings: Settings) -> dict[str, Any]:
             "downloaded": file.downloaded,
         }
         files.append(file_facts)
-    return {**row.data(), "files": files}
+    return {**row.to_json(), "files": files}
 
 
 def find_installed(model: RegistryModel, settings: Settings) -> Manifest | None:

@@ -179,7 +179,7 @@ class SetupStep:
     def command_line(self) -> str:
         return shlex.join(["conductor", *self.command])
 
-    def data(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         command = None
         if not self.done:
             command = self.command_line

@@ -133,7 +133,7 @@ class VerifiedTrace:
     def whole(self) -> bool:
         return self.check.whole and not self.problem
 
-    def data(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         check = self.check
         return {
             "run": check.run,

@@ -111,7 +111,7 @@ class Finding(NamedTuple):
         fields: Mapping[str, Any] = {}
         if self.fields:
             fields = {"found": self.text, "hint": self.hint, **self.fields}
-        return CheckResult(name=name, text=self.text, hint=self.hint, data=fields)
+        return CheckResult(name=name, text=self.text, hint=self.hint, fields=fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,10 +288,12 @@ class Training:
         models = self._opened.orchestra.team.workers
         limits = find_call_limits(self._settings, self._pool, models, self.request.recipe)
         self._limits = limits
-        own = {item.worker.name for item in self._settings.workers if item.sets_parallel}
+        workers_with_parallel = {
+            item.worker.name for item in self._settings.workers if item.sets_parallel
+        }
         workers = {}
         for worker in self._pool:
-            is_default = worker.name not in own
+            is_default = worker.name not in workers_with_parallel
             workers[worker.name] = {"parallel": worker.parallel, "default": is_default}
         providers = {limit.provider: limit.at_once for limit in limits if limit.provider}
         fields = {
@@ -533,12 +535,12 @@ class Training:
         written = f"{recipe.samples // process_count()} plans are written at once"
         if recipe.vllm:
             written = "all plans are written at once"
-        each = "each plan run once"
+        repetition = "each plan run once"
         if recipe.draws > 1:
-            each = f"each plan run {recipe.draws} times"
+            repetition = f"each plan run {recipe.draws} times"
         text = (
-            f"{times} times {format_count(cases, 'case')}, {each}: {format_count(runs, 'run')}, "
-            f"about {format_count(calls, 'call')}; {written}"
+            f"{times} times {format_count(cases, 'case')}, {repetition}: "
+            f"{format_count(runs, 'run')}, about {format_count(calls, 'call')}; {written}"
         )
         fields = {"times": times, "cases": cases, "runs": runs, "calls": calls}
         return Finding(text, fields=fields)

@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 def known_call_seconds(settings: Settings, pool: Pool) -> dict[str, CallSeconds]:
     """Return how long a call of each worker takes: calibrated, in stored runs, or assumed."""
     times = read_call_times(settings, pool)
-    known = {}
+    seconds_by_worker = {}
     for worker in pool:
         card = settings.cards.of(worker)
         if card is not None and card.seconds > 0:
-            known[worker.name] = CallSeconds(card.seconds, "calibration")
+            seconds_by_worker[worker.name] = CallSeconds(card.seconds, "calibration")
         elif worker.name in times:
             before = times[worker.name]
-            known[worker.name] = CallSeconds(before.seconds, "runs", before.calls)
+            seconds_by_worker[worker.name] = CallSeconds(before.seconds, "runs", before.calls)
         else:
-            known[worker.name] = CallSeconds(ASSUMED_SECONDS, "assumed")
-    return known
+            seconds_by_worker[worker.name] = CallSeconds(ASSUMED_SECONDS, "assumed")
+    return seconds_by_worker
 
 
 def find_call_limits(
@@ -93,7 +93,7 @@ def _provider(worker: Worker, settings: Settings) -> str:
 
 def describe_limits(limits: tuple[CallLimit, ...], settings: Settings) -> str:
     """Return how many calls are made at once, and which of it is a default."""
-    own = {item.worker.name for item in settings.workers if item.sets_parallel}
+    workers_with_parallel = {item.worker.name for item in settings.workers if item.sets_parallel}
     chosen = []
     by_default = []
     others = []
@@ -103,7 +103,7 @@ def describe_limits(limits: tuple[CallLimit, ...], settings: Settings) -> str:
             others.append(f"at most {limit.at_once} at the provider {limit.provider}")
         elif limit.owner == "runs":
             others.append(f"{format_count(limit.at_once, 'run')} at once")
-        elif own.isdisjoint(limit.workers):
+        elif workers_with_parallel.isdisjoint(limit.workers):
             by_default.append(text)
         else:
             chosen.append(text)

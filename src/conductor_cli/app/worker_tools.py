@@ -307,7 +307,7 @@ class ToolsRow:
         table = self.configured.table
         return table.url or " ".join(table.command) or "built in"
 
-    def data(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         table = self.configured.table
         headers = {**table.headers, **dict.fromkeys(plain_secrets(table.headers), REDACTED)}
         return {
@@ -427,7 +427,9 @@ def try_tool_servers(
             result = await _try(item, settings)
             wanted = _wanted_scope(settings, item)
             if log_in is None and wanted:
-                return replace(result, data={**result.data, "notices": [_tell_of_rights(wanted)]})
+                return replace(
+                    result, fields={**result.fields, "notices": [_tell_of_rights(wanted)]}
+                )
             if log_in is None or not (wanted or result.text.startswith(ASKS_FOR_LOGIN)):
                 return result
             _in_file(settings, item.name, item.table.url)
@@ -497,9 +499,9 @@ async def _try(
         text="",
         hint=hint,
         seconds=loop.time() - began,
-        data={"problem": None, "notices": list(notices), "tools": offered},
+        fields={"problem": None, "notices": list(notices), "tools": offered},
     )
     if problem:
-        fields = {**result.data, "problem": problem, "notices": []}
-        return replace(result, state="failed", text=problem, code=1, data=fields)
+        fields = {**result.fields, "problem": problem, "notices": []}
+        return replace(result, state="failed", text=problem, code=1, fields=fields)
     return result

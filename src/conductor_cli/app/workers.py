@@ -71,7 +71,7 @@ class WorkerRow:
     def worker(self) -> Worker:
         return self.configured.worker
 
-    def data(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
             **dump(self.worker.public()),
             "price": dump(self.price),
@@ -475,5 +475,5 @@ async def run_worker_test(
     seconds = time.monotonic() - started
     fields = {"text": text, "error": dump(failure)}
     if failure is not None:
-        return replace(CheckResult.failed(worker.name, failure, seconds=seconds), data=fields)
-    return CheckResult(name=worker.name, text=text, seconds=seconds, data=fields)
+        return replace(CheckResult.failed(worker.name, failure, seconds=seconds), fields=fields)
+    return CheckResult(name=worker.name, text=text, seconds=seconds, fields=fields)

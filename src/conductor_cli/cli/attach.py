@@ -68,16 +68,16 @@ class FollowedRun:
 
     def describe_full_disk(self) -> str:
         """Return that the disk of the traces is full, where it is; else an empty text."""
-        place = Path(self.store.location(self.run)).parent
+        directory = Path(self.store.location(self.run)).parent
         room = FULL_DISK_BYTES
         with suppress(OSError):
-            if place.is_absolute():  # and the traces are not in a database
-                room = free_bytes(place)
+            if directory.is_absolute():  # and the traces are not in a database
+                room = free_bytes(directory)
         if room >= FULL_DISK_BYTES:
             return ""
         return (
-            f"the disk of {place} has {format_size(room)} free: run {self.run} keeps what does not "
-            "fit, and stores it once there is room"
+            f"the disk of {directory} has {format_size(room)} free: run {self.run} keeps what does "
+            "not fit, and stores it once there is room"
         )
 
     @property

@@ -84,17 +84,17 @@ class Keyboard:
             is_nudged = self._woken in ready and not self._is_over
             if is_nudged:
                 os.read(self._woken, LONGEST)
-            data = b""
+            typed = b""
             if self._woken not in ready:
-                data = os.read(self.file, most)
+                typed = os.read(self.file, most)
         except OSError:
             is_nudged = False
-            data = b""
+            typed = b""
         if is_nudged:
             raise Nudged
-        if data in (b"", CTRL_D):
+        if typed in (b"", CTRL_D):
             raise NoAnswer
-        return data.decode("utf-8", "replace")
+        return typed.decode("utf-8", "replace")
 
     def close(self) -> None:
         for file in (self.file, self._woken, self._wake):

@@ -45,14 +45,14 @@ class GlobalOptions:
 
 
 # As Typer has it
-def option(names: str, about: str, metavar: str | None = None, **more: Any) -> Any:  # noqa: ANN401
+def option(names: str, about: str, metavar: str | None = None, **keywords: Any) -> Any:  # noqa: ANN401
     """Declare an option of a command by its names, as in `--file -f`, and what its help says."""
-    return typer.Option(*names.split(), help=about, metavar=metavar, **more)
+    return typer.Option(*names.split(), help=about, metavar=metavar, **keywords)
 
 
-def argument(metavar: str | None, about: str, **more: Any) -> Any:  # noqa: ANN401
+def argument(metavar: str | None, about: str, **keywords: Any) -> Any:  # noqa: ANN401
     """Declare an argument of a command; without `metavar` it is called as in Python."""
-    return typer.Argument(metavar=metavar, help=about, **more)
+    return typer.Argument(metavar=metavar, help=about, **keywords)
 
 
 _OPTIONS_BY_HEADING: Final = {
@@ -486,7 +486,7 @@ def parse_assignments(
 def add_assignment(
     assigned: dict[str, Any],
     name: str,
-    new: Any,  # noqa: ANN401 - any value of a setting
+    value: Any,  # noqa: ANN401 - any value of a setting
     option: str,
 ) -> None:
     """Set what an option assigns to `name`; a list adds to the list that is there.
@@ -494,13 +494,13 @@ def add_assignment(
     Raises `UsageError` for a contradiction: taking the last value would drop the first in silence,
     which may be a rule such as `read_only` or `sandbox`.
     """
-    before = assigned.setdefault(name, new)
-    if before is new:
+    before = assigned.setdefault(name, value)
+    if before is value:
         return
-    if before and new and isinstance(before, list) and isinstance(new, list):
-        assigned[name] = before + new
-    elif before != new:
-        raise contradiction(option, _shown_value(before), _shown_value(new))
+    if before and value and isinstance(before, list) and isinstance(value, list):
+        assigned[name] = before + value
+    elif before != value:
+        raise contradiction(option, _shown_value(before), _shown_value(value))
 
 
 def contradiction(option: str, first: str, second: str) -> UsageError:

@@ -50,18 +50,18 @@ def print_styled(text: str) -> None:
     _write(KNOWN_SECRETS.redact(text))
 
 
-def print_json(data: Any) -> None:  # noqa: ANN401 - any JSON value
+def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
     """Print a JSON value on stdout; characters that are unsafe on a terminal are escaped."""
-    _write(escape_json(json.dumps(KNOWN_SECRETS.redact_data(data), ensure_ascii=False, indent=2)))
+    _write(escape_json(json.dumps(KNOWN_SECRETS.redact_data(value), ensure_ascii=False, indent=2)))
 
 
-class _HasData(Protocol):
-    def data(self) -> Any: ...  # noqa: ANN401 - any JSON value
+class _HasJson(Protocol):
+    def to_json(self) -> Any: ...  # noqa: ANN401 - any JSON value
 
 
-def print_json_rows(rows: Iterable[_HasData]) -> None:
+def print_json_rows(rows: Iterable[_HasJson]) -> None:
     """Print a JSON array of the data of each row."""
-    print_json([row.data() for row in rows])
+    print_json([row.to_json() for row in rows])
 
 
 def _write(text: str) -> None:
@@ -141,7 +141,7 @@ def copy_to_clipboard(text: str) -> str:
     import shutil
     import subprocess
 
-    data = sanitize(KNOWN_SECRETS.redact(text)).encode()
+    clip = sanitize(KNOWN_SECRETS.redact(text)).encode()
     for command, needs in CLIPBOARDS.items():
         # Over SSH the desktop's program would copy on the other machine; the terminal copies on
         # this one.
@@ -153,9 +153,9 @@ def copy_to_clipboard(text: str) -> str:
                 # for.
                 quiet = subprocess.DEVNULL
                 line = [path, *options]
-                subprocess.run(line, input=data, stdout=quiet, stderr=quiet, timeout=5, check=True)  # noqa: S603
+                subprocess.run(line, input=clip, stdout=quiet, stderr=quiet, timeout=5, check=True)  # noqa: S603
                 return "copied"
-    sys.stderr.write(f"\x1b]52;c;{base64.b64encode(data).decode()}\x07")
+    sys.stderr.write(f"\x1b]52;c;{base64.b64encode(clip).decode()}\x07")
     sys.stderr.flush()
     return "copied, if this terminal lets programs do so (OSC 52)"
 

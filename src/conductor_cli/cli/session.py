@@ -294,7 +294,7 @@ class Session:
         asks_about_tools = orchestra.tools is not None and can_ask and not plan_only
         job = replace(job, spec=replace(job.spec, asks_about_tools=asks_about_tools))
         run = begin_run(job, orchestra)
-        around = replace(self.output_context, asked=chat)
+        around = replace(self.output_context, question_is_shown=chat)
         view: RunView
         if self.background is not None:
             self.background.ring_by(around)
@@ -483,7 +483,7 @@ def pasted_file(line: str) -> str | None:
     return None
 
 
-def decode_argument(text: str, what: str) -> str:
+def decode_argument(text: str, source: str) -> str:
     """Return a word of the command line, as UTF-8 where Python could not decode it by the locale.
 
     Raises `UsageError`.
@@ -496,7 +496,7 @@ def decode_argument(text: str, what: str) -> str:
         return content.decode("utf-8")
     except UnicodeError:
         encoding = guess_encoding(content) or UNKNOWN_ENCODING
-        message = f"{what} is not UTF-8 text; {describe_encoding(encoding)}"
+        message = f"{source} is not UTF-8 text; {describe_encoding(encoding)}"
         hint = f'set the terminal to UTF-8, or: "$(echo TEXT | iconv -f {encoding} -t UTF-8)"'
         raise UsageError(message, hint=hint) from None
 
@@ -515,10 +515,10 @@ def read_limited_text(stream: BinaryIO, source: str) -> str:
 
     Raises `UsageError` where it is not UTF-8, has NUL bytes or is too large.
     """
-    data = stream.read(TEXT_LIMIT + 1)
-    if len(data) > TEXT_LIMIT:
+    content = stream.read(TEXT_LIMIT + 1)
+    if len(content) > TEXT_LIMIT:
         raise UsageError(
             f"{source} is larger than {TEXT_LIMIT >> 20} MiB",
             hint="attach only the part that matters",
         )
-    return decode_text(data, source)
+    return decode_text(content, source)

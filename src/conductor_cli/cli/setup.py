@@ -63,7 +63,7 @@ def setup_command(
     if json:
         proposal = []
         for step in setup.propose_steps(interview.findings, interview.settings, model or ""):
-            proposal.append(step.data())
+            proposal.append(step.to_json())
         # The commands that do the steps print their results, and standard output must be JSON
         # alone.
         if yes:

@@ -33,7 +33,7 @@ _TAKES: Final = {"export": "DIR", "release": "HOLD"}
 def state_command(
     context: typer.Context,
     action: Annotated[Action, opt.argument("check|migrate|export|import|release", "What to do.")],
-    what: Annotated[
+    target: Annotated[
         str | None,
         opt.argument(
             "[DIR|HOLD]", "Where files go or come from; the number of a hold, from check."
@@ -56,7 +56,7 @@ def state_command(
     if isinstance(state, FileState):
         hint = "the setting state names a database: docs/scale.md"
         raise UsageError(f"the state is in files: {state.place}", hint=hint)
-    if action in _TAKES and what is None:
+    if action in _TAKES and target is None:
         raise UsageError(
             f"state {action} needs {_TAKES[action]}",
             hint=f"conductor state {action} {_TAKES[action]}",
@@ -66,11 +66,11 @@ def state_command(
             case "migrate":
                 _migrate(state)
             case "release":
-                _release(state, str(what))
+                _release(state, str(target))
             case "check":
                 _check(state, json=json)
             case _:
-                _move(settings, state, action, what, json=json)
+                _move(settings, state, action, target, json=json)
     except StateUnavailable as error:
         # Whoever looks after the database may know where it is, and what it says
         problem = f"{state.place}: {error.message}"

@@ -235,12 +235,12 @@ def _print_server(result: CheckResult) -> None:
         print_text(f"{result.name} failed: {one_line(result.text)}")
         print_notice(result.hint)
         return
-    offered = format_count(len(result.data["tools"]), "tool")
+    offered = format_count(len(result.fields["tools"]), "tool")
     print_text(f"{result.name} offers {offered}, in {format_duration(result.seconds or 0)}")
-    for notice in result.data["notices"]:
+    for notice in result.fields["notices"]:
         print_notice(notice)
     rows = list[list[str]]()
-    for tool in result.data["tools"]:
+    for tool in result.fields["tools"]:
         name = one_line(tool["name"])[:64]
         about = one_line(tool["description"]) or UNKNOWN
         rows.append([name, _describe_permission(tool), about])

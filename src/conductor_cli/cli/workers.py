@@ -172,7 +172,7 @@ def show_worker_command(context: typer.Context, name: Name, json: opt.Json = Fal
     row = rows[name]
     ratings = _ratings(row.worker, settings)
     if json:
-        print_json(row.data() | {"ratings": ratings})
+        print_json(row.to_json() | {"ratings": ratings})
         return
     facts = _worker_facts(row, ratings)
     print_table(("WORKER", name), [[fact, value] for fact, value in facts.items()])
@@ -594,7 +594,7 @@ def calibrate_command(
         fresh, notes = measured_cards(calibration, evaluation)
         for note in notes:
             print_notice(note)
-    cards = [*calibration.known, *fresh]
+    cards = [*calibration.known_cards, *fresh]
     if json:
         print_json(
             {"source": calibration.request.source, "hash": calibration.hash, "cards": dump(cards)}

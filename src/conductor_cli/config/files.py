@@ -287,9 +287,9 @@ def edit_settings_file(path: Path) -> Iterator[dict[str, Any]]:
 
 def _use_present_names(values: dict[str, dict[str, Any]]) -> None:
     """Give the settings of the tool's own file the names that they have now."""
-    for old, new in RENAMED.items():
-        old_section, _, old_key = old.partition(".")
-        new_section, _, new_key = new.partition(".")
+    for old_name, new_name in RENAMED.items():
+        old_section, _, old_key = old_name.partition(".")
+        new_section, _, new_key = new_name.partition(".")
         if old_key in values.get(old_section, {}):
             value = values[old_section].pop(old_key)
             values.setdefault(new_section, {}).setdefault(new_key, value)

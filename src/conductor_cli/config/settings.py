@@ -318,9 +318,11 @@ def _say_ignored(used: str, present: str) -> str:
 def _say_renamed(source: Source) -> list[str]:
     """Return a line for each setting of a file that has another name now, and counts."""
     notices = []
-    for old, new in RENAMED.items():
-        if is_written(source, old) and not is_written(source, new):
-            notices.append(f"{source.where(*old.split('.'))}: {describe_renamed(old, new)}")
+    for old_name, new_name in RENAMED.items():
+        if is_written(source, old_name) and not is_written(source, new_name):
+            notices.append(
+                f"{source.where(*old_name.split('.'))}: {describe_renamed(old_name, new_name)}"
+            )
     return notices
 
 

@@ -816,7 +816,7 @@ def _example(example: Example, profile: Profile, *, reasoning: bool, single: boo
 def worker_messages(  # noqa: PLR0913 - all parts of a prompt
     question: Question,
     step: Step,
-    seen: Sequence[SeenStep],
+    seen_steps: Sequence[SeenStep],
     worker: Worker,
     profile: WorkerProfile,
     *,
@@ -834,7 +834,7 @@ def worker_messages(  # noqa: PLR0913 - all parts of a prompt
     own.
     """
     if profile.render is not None:
-        text = profile.render(question, step, seen)
+        text = profile.render(question, step, seen_steps)
         fitting = shorten(text, room_for_text(worker, profile))
         notice = ""
         if fitting != text:
@@ -842,8 +842,10 @@ def worker_messages(  # noqa: PLR0913 - all parts of a prompt
         return (Message(role="user", content=fitting),), notice
     if final and question.conversation is not None:
         talk = _with_accepted_files(question, worker)
-        return _conversation_messages(question, talk, step, seen), ""
-    return _plain_messages(question, step, seen, worker, profile, final=final, withheld=withheld)
+        return _conversation_messages(question, talk, step, seen_steps), ""
+    return _plain_messages(
+        question, step, seen_steps, worker, profile, final=final, withheld=withheld
+    )
 
 
 def _with_system(question: Question, messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -893,7 +895,7 @@ def _with_texts_of_files(
 
 
 def _conversation_messages(
-    question: Question, talk: tuple[Message, ...], step: Step, seen: Sequence[SeenStep]
+    question: Question, talk: tuple[Message, ...], step: Step, seen_steps: Sequence[SeenStep]
 ) -> tuple[Message, ...]:
     """Return a client's conversation, with what the answering step needs besides at its end.
 
@@ -901,8 +903,8 @@ def _conversation_messages(
     holds.
     """
     blocks = []
-    if seen:
-        blocks = [_NOTES, *map(_seen_part, seen), f"What is left to do: {step.subtask}"]
+    if seen_steps:
+        blocks = [_NOTES, *map(_seen_part, seen_steps), f"What is left to do: {step.subtask}"]
     if question.schema is not None:
         schema_part = _schema_part(question.schema)
         # A worker that goes on with results of tools was told with the question that they belong
@@ -928,7 +930,7 @@ def _last_question(talk: Sequence[Message]) -> Message:
 def _plain_messages(  # noqa: PLR0913 - all parts of a prompt
     question: Question,
     step: Step,
-    seen: Sequence[SeenStep],
+    seen_steps: Sequence[SeenStep],
     worker: Worker,
     profile: WorkerProfile,
     *,
@@ -937,10 +939,10 @@ def _plain_messages(  # noqa: PLR0913 - all parts of a prompt
 ) -> tuple[tuple[Message, ...], str]:
     accepts = worker.accepts or ()
     attachments = question.attachments_for(accepts)
-    is_direct = final and not seen and step.subtask == ANSWER_DIRECTLY
-    introduction = "" if is_direct else _introduction(seen)
+    is_direct = final and not seen_steps and step.subtask == ANSWER_DIRECTLY
+    introduction = "" if is_direct else _introduction(seen_steps)
     task = _answer_form(question) if is_direct else _task(question, step, final=final)
-    fixed = len(task) + len(question.system) + len(introduction) + TAG_CHARS * (1 + len(seen))
+    fixed = len(task) + len(question.system) + len(introduction) + TAG_CHARS * (1 + len(seen_steps))
     room = room_for_text(worker, profile, attachments) - fixed
     whole_context = "\n\n".join(question.context)
     client_context = shorten(whole_context, max(room // 4, 0))
@@ -950,7 +952,7 @@ def _plain_messages(  # noqa: PLR0913 - all parts of a prompt
     if client_context:
         room -= len(client_context) + TAG_CHARS
     text = question_text(question, accepts=accepts)
-    answers = sum(len(item.answer or "") for item in seen)
+    answers = sum(len(item.answer or "") for item in seen_steps)
     notice = ""
     if shortened_context:
         notice = describe_shortened(worker, shortened_context)
@@ -958,7 +960,7 @@ def _plain_messages(  # noqa: PLR0913 - all parts of a prompt
         # The question comes first, and leaves the answers at least a quarter.
         answer_room = min(answers, max(room - len(text), room // 4))
         text, shortened = fit_question(question, max(room - answer_room, 0), accepts)
-        seen, shortened_answers = _shortened_steps(seen, room - len(text))
+        seen_steps, shortened_answers = _shortened_steps(seen_steps, room - len(text))
         parts = [*shortened_context, *shortened, *shortened_answers]
         if parts:
             notice = describe_shortened(worker, parts)
@@ -966,16 +968,16 @@ def _plain_messages(  # noqa: PLR0913 - all parts of a prompt
     if client_context:
         context_block = fence("context", client_context)
     question_block = text if is_direct else fence("question", text)
-    seen_blocks = map(_seen_part, seen)
+    seen_blocks = map(_seen_part, seen_steps)
     blocks = [introduction, context_block, question_block, withheld, *seen_blocks, task]
     prompt = "\n\n".join(filter(None, blocks))
     message = Message(role="user", content=prompt, attachments=attachments)
     return _with_system(question, [message]), notice
 
 
-def _introduction(seen: Sequence[SeenStep]) -> str:
+def _introduction(seen_steps: Sequence[SeenStep]) -> str:
     """Return what a worker is told of its place; of others' answers only where it sees some."""
-    if seen:
+    if seen_steps:
         return f"{_INTRODUCTION} {_OTHERS}"
     return _INTRODUCTION
 
@@ -993,12 +995,14 @@ def _answer_form(question: Question) -> str:
     return "" if question.schema is None else _schema_part(question.schema)
 
 
-def _shortened_steps(seen: Sequence[SeenStep], room: int) -> tuple[list[SeenStep], list[Shortened]]:
+def _shortened_steps(
+    seen_steps: Sequence[SeenStep], room: int
+) -> tuple[list[SeenStep], list[Shortened]]:
     """Return the steps with answers that share `room` characters, and what was shortened."""
-    answers = share_by_need([step.answer or "" for step in seen], room)
+    answers = share_by_need([step.answer or "" for step in seen_steps], room)
     steps = []
     shortened = []
-    for step, answer in zip(seen, answers, strict=True):
+    for step, answer in zip(seen_steps, answers, strict=True):
         if step.answer is None:
             steps.append(step)
             continue

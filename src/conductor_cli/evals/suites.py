@@ -490,7 +490,7 @@ def by_columns(columns: Mapping[str, str]) -> Reader:
     return read
 
 
-def _one_text(row: Row, column: str, what: str) -> str:
+def _one_text(row: Row, column: str, key: str) -> str:
     """The text or number in a column. Raises `KeyError`, `ValueError` for a list or an object.
 
     A list of one text is that text.
@@ -502,12 +502,12 @@ def _one_text(row: Row, column: str, what: str) -> str:
     if isinstance(value, Mapping):
         names = ", ".join(map(str, value))[:80]
         raise ValueError(  # noqa: TRY004
-            f"expected text in {column!r}, found an object ({names}); --fields {what}=COLUMN names "
+            f"expected text in {column!r}, found an object ({names}); --fields {key}=COLUMN names "
             "a column with one text"
         )
     if isinstance(value, list | tuple):
         raise ValueError(  # noqa: TRY004
-            f"expected text in {column!r}, found a list of {len(value)}; --fields {what}=COLUMN "
+            f"expected text in {column!r}, found a list of {len(value)}; --fields {key}=COLUMN "
             "names a column with one text"
         )
     return field({column: value}, column)

@@ -309,17 +309,17 @@ def select_systems(
     *,
     cases: Sequence[Case] = (),
     keywords: Keywords | None = None,
-    more: Sequence[System] = (),
+    demo_systems: Sequence[System] = (),
 ) -> tuple[System, ...]:
     """Return the systems of a list with commas, in order and each once.
 
     Raises `UsageError` for an unknown name.
 
     `team` has the pool, whose cards say which worker is best, and a model for the systems that
-    plan. `keywords` maps tags to the words that indicate them. `more` are systems of the demo.
+    plan. `keywords` maps tags to the words that indicate them. `demo_systems` are the demo's.
     """
     systems = {}
-    for system in (*_build_systems(team, cases, keywords or GENERAL), *more):
+    for system in (*_build_systems(team, cases, keywords or GENERAL), *demo_systems):
         systems[system.name] = system
     selected: dict[str, System] = {}
     for name in filter(None, map(str.strip, names.split(","))):

@@ -429,8 +429,8 @@ class _ReplyReader:
         """Return the chunks of events that arrived together, up to the end or to a `problem`."""
         chunks = list[Chunk]()
         try:
-            for data in batch:
-                if not self._read_event(data, chunks):
+            for event_data in batch:
+                if not self._read_event(event_data, chunks):
                     break
         except ModelError as error:
             self.problem = error
@@ -451,24 +451,24 @@ class _ReplyReader:
         if chunk.text or chunk.thinking or chunk.tool_call:
             self.is_silent = False
 
-    def _read_event(self, data: str, chunks: list[Chunk]) -> bool:
+    def _read_event(self, event_data: str, chunks: list[Chunk]) -> bool:
         """Add the chunks of one event, and return whether another may follow."""
-        event = data.strip()
+        event = event_data.strip()
         if event == DONE:
             self._is_done = True
             self.ended = True
             return False
         if not event:  # It keeps the connection alive
             return True
-        text = self._text_form.text_of(data)
+        text = self._text_form.text_of(event_data)
         if text is not None:
             self._is_text = True
-            said, thought = self.decoder.add_text(text)
-            if said or thought:
-                chunks.append(Chunk(text=said, thinking=thought))
+            answer_text, thought = self.decoder.add_text(text)
+            if answer_text or thought:
+                chunks.append(Chunk(text=answer_text, thinking=thought))
             return True
-        self._last = data
-        frames = parse_frames(data, self._name, self._secrets)
+        self._last = event_data
+        frames = parse_frames(event_data, self._name, self._secrets)
         for frame in frames:
             translated = frame
             if self._translate is not None:
@@ -482,39 +482,39 @@ class _ReplyReader:
                 return False
         self._events += 1
         if self._events > FORMLESS_EVENTS and self._translate is None and len(frames) == 1:
-            self._learn_form(data, frames[0])
+            self._learn_form(event_data, frames[0])
         return True
 
-    def give_text(self, reader: ReplyReader, data: str) -> bool:
+    def give_text(self, reader: ReplyReader, event_data: str) -> bool:
         """Give `reader` the text of an event that has nothing else.
 
         False where the event has more, or the reader has no time: then nothing was read.
         """
         if self.ended or not self._is_text or not reader.is_ready:
             return False
-        text = self._text_form.text_of(data)
+        text = self._text_form.text_of(event_data)
         if text is None:
-            text = self._read_text_alone(data)
+            text = self._read_text_alone(event_data)
             if text is None:
                 self._is_text = False
                 return False
-            self._text_form.learn(data, text)
-        said, thought = self.decoder.add_text(text)
-        if said or thought:
-            reader.take_at_once(said, thought)
+            self._text_form.learn(event_data, text)
+        answer_text, thought = self.decoder.add_text(text)
+        if answer_text or thought:
+            reader.take_at_once(answer_text, thought)
         return True
 
-    def _learn_form(self, data: str, frame: Mapping[str, Any]) -> None:
+    def _learn_form(self, event_data: str, frame: Mapping[str, Any]) -> None:
         """Learn how events are written that have nothing but text, where this is one."""
         text = self.decoder.text_alone(frame)
         self._is_text = text is not None
         if text is not None:
-            self._text_form.learn(data, text)
+            self._text_form.learn(event_data, text)
 
-    def _read_text_alone(self, data: str) -> str | None:
+    def _read_text_alone(self, event_data: str) -> str | None:
         """Return the text of an event that has nothing else; None for any other."""
         try:
-            frame = json.loads(data)
+            frame = json.loads(event_data)
         except (ValueError, RecursionError):
             return None
         return self.decoder.text_alone(frame) if type(frame) is dict else None

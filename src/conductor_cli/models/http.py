@@ -154,14 +154,14 @@ class SseParser:
         return ModelError("broken", f"the server sent a line of more than {self._limit} bytes")
 
 
-def _as_error_object(data: str) -> str:
+def _as_error_object(event_data: str) -> str:
     """Return the data of an event named `error` in the form that readers take for an error."""
     try:
-        problem = json.loads(data)
+        problem = json.loads(event_data)
     except (ValueError, RecursionError):
-        problem = data
+        problem = event_data
     if isinstance(problem, dict) and problem.get("error"):
-        return data
+        return event_data
     return json.dumps({"error": problem or "the server sent an error"})
 
 
@@ -209,16 +209,16 @@ _HINTS: Final[dict[str, str]] = {
 }
 
 
-def parse_frames(data: str, name: str, secrets: Secrets) -> list[Mapping[str, Any]]:
+def parse_frames(text: str, name: str, secrets: Secrets) -> list[Mapping[str, Any]]:
     """Return the JSON objects that a server sent as one text: one, or a list of several.
 
     Anything else, and an error inside of one, is a `ModelError`.
     """
-    value = _json_of(data)
+    value = _json_of(text)
     frames = value if isinstance(value, list) and value else [value]
     for frame in frames:
         if not isinstance(frame, dict):
-            shown = clean_excerpt(data, secrets)
+            shown = clean_excerpt(text, secrets)
             raise ModelError("broken", f"{name}: the answer is not a JSON object: {shown}")
         if frame.get("error") or frame.get("object") == "error":
             raise error_in_body(name, frame, secrets)

@@ -444,8 +444,8 @@ class ChatReplyDecoder:
     def _delta(self, delta: Mapping[str, Any]) -> list[Chunk]:
         content = delta.get("content")
         if len(delta) == 1 and type(content) is str:  # as most are
-            said, thinking = self.add_text(content)
-            return [Chunk(text=said, thinking=thinking)] if said or thinking else []
+            answer_text, thinking = self.add_text(content)
+            return [Chunk(text=answer_text, thinking=thinking)] if answer_text or thinking else []
         spoken, thought = _parts(content)
         thought = (
             thought or text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
@@ -457,8 +457,10 @@ class ChatReplyDecoder:
             self._kept.add(delta)
         text = ""
         if spoken:
-            text, more = self._split(self._text_halves.feed(spoken), is_marked=bool(thought))
-            thought += more
+            text, split_thought = self._split(
+                self._text_halves.feed(spoken), is_marked=bool(thought)
+            )
+            thought += split_thought
         thinking = ""
         if thought:
             thinking = self._thoughts.feed(self._thought_halves.feed(thought))

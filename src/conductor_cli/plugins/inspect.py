@@ -120,20 +120,23 @@ class ConductorAPI(inspect_model.ModelAPI):
 
 
 def _chat_message(message: inspect_model.ChatMessage) -> dict[str, Any]:
-    data: dict[str, Any] = {"role": message.role, "content": list(_content_parts(message.content))}
+    fields: dict[str, Any] = {
+        "role": message.role,
+        "content": list(_content_parts(message.content)),
+    }
     if isinstance(message, inspect_model.ChatMessageAssistant) and message.tool_calls:
         named = []
         for call in message.tool_calls:
             named.append({"name": call.function, "arguments": json.dumps(call.arguments)})
         called = zip(message.tool_calls, named, strict=True)
-        data["tool_calls"] = []
+        fields["tool_calls"] = []
         for call, function in called:
-            data["tool_calls"].append({"id": call.id, "type": "function", "function": function})
+            fields["tool_calls"].append({"id": call.id, "type": "function", "function": function})
     if isinstance(message, inspect_model.ChatMessageTool):
-        data["tool_call_id"] = message.tool_call_id or ""
+        fields["tool_call_id"] = message.tool_call_id or ""
         if message.error is not None:
-            data["content"] = f"Error: {message.error.message}"
-    return data
+            fields["content"] = f"Error: {message.error.message}"
+    return fields
 
 
 def _content_parts(content: str | Sequence[inspect_model.Content]) -> Iterator[dict[str, Any]]:

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def answer(data: bytes) -> Iterator[dict[str, Any]]:
+def answer(job_bytes: bytes) -> Iterator[dict[str, Any]]:
     """Give the numbers of the lines that match in each text of a job, from 1 on.
 
     Of a pattern that is none, what is wrong with it.
     """
-    job = json.loads(data)
+    job = json.loads(job_bytes)
     try:
         pattern = re.compile(job["pattern"], re.IGNORECASE if job["ignore_case"] else 0)
     except (re.error, RecursionError, OverflowError) as error:

@@ -403,7 +403,7 @@ _EITHER: Final[frozenset[Kind]] = frozenset({"word", "number"})
 
 def find_plan_fault(question: Question, steps: Sequence[Step], pool: Pool) -> str:
     """Return what is wrong with a plan for `question`; empty if nothing is found."""
-    asked = question.text.partition(NESTED)[0]
+    question_text = question.text.partition(NESTED)[0]
     kinds: dict[int, frozenset[Kind]] = {GIVEN: _EITHER}  # what the answer of each step may be
     for number, step in enumerate(steps, start=1):
         readings = _readings(step, kinds)
@@ -428,14 +428,14 @@ def find_plan_fault(question: Question, steps: Sequence[Step], pool: Pool) -> st
     unused = unread_steps(steps)
     if unused:
         return f"no step uses the answer of step {unused[0]}"
-    wanted = asks_for_check(asked)
+    wanted = asks_for_check(question_text)
     planned = asks_for_check(steps[-1].subtask)
     # After a check that said NO, the plan that is written next needs no other.
     if not question.given and wanted and not planned and _offers(pool, CHECKING):
         return "no step checks the answer"
     if not question.given and planned and not wanted:
         return "the question asks for no check"
-    words = _telling(normalize(asked).split())
+    words = _telling(normalize(question_text).split())
     written = _telling(chain.from_iterable(normalize(step.subtask).split() for step in steps))
     lost = words - written - _AROUND
     if wanted:

@@ -270,13 +270,13 @@ MAX_SUM: Final = 99
 MAX_JOINED: Final = 14  # The most letters of two joined words
 
 _FIT: Final[Mapping[str, Callable[[str, str], bool]]] = {
-    "plus": lambda one, other: int(one) + int(other) <= MAX_SUM,
-    "joined": lambda one, other: one != other and len(one + other) <= MAX_JOINED,
-    "longer": lambda one, other: len(one) != len(other),
-    "shorter": lambda one, other: len(one) != len(other),
-    "larger": lambda one, other: int(one) != int(other),
-    "smaller": lambda one, other: int(one) != int(other),
-    "alphabetical": lambda one, other: one != other,
+    "plus": lambda first, second: int(first) + int(second) <= MAX_SUM,
+    "joined": lambda first, second: first != second and len(first + second) <= MAX_JOINED,
+    "longer": lambda first, second: len(first) != len(second),
+    "shorter": lambda first, second: len(first) != len(second),
+    "larger": lambda first, second: int(first) != int(second),
+    "smaller": lambda first, second: int(first) != int(second),
+    "alphabetical": lambda first, second: first != second,
 }
 """Which two values go together, for operations that do not take any two."""
 
@@ -393,7 +393,7 @@ def is_known(question: str) -> bool:
         return False
     if words[0] in _YES_OR_NO and not (words[0] == "do" and words[1:3] == ["you", "know"]):
         return False
-    if any(int(one) < int(other) for one, other in _DIFFERENCE.findall(text)):
+    if any(int(first) < int(second) for first, second in _DIFFERENCE.findall(text)):
         return False
     # A word stands between two operands: "the opposite of a ZEBRA CROSSING" is about neither.
     if _has_joined_operands(words):

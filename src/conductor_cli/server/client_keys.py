@@ -51,7 +51,7 @@ class ClientKey:
         """What tells this key from any other, also from one of the same name."""
         return self.hash[:12]
 
-    def data(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return what may be shown."""
         return without_keys(dump(self), ("hash",))
 

@@ -269,8 +269,8 @@ class KeyStore:
     The list is read when it is first needed, the keyring only for a key in it.
     """
 
-    def __init__(self, data: Path, environ: Mapping[str, str]) -> None:
-        self.path = data / "keys.json"
+    def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
+        self.path = directory / "keys.json"
         self.environ = environ
         self._entries: dict[str, KeyEntry] | None = None
         self._keys: dict[str, StoredKey] | None = None

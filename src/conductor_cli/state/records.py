@@ -330,7 +330,7 @@ class Attachments(AttachmentStore):
                 continue
             with suppress(FileNotFoundError), open_trace(path) as file:
                 for line in raw_lines(file):
-                    for digest in NAMED.finditer(line.data):
+                    for digest in NAMED.finditer(line.raw):
                         stored.pop(digest[1].decode(), None)
         return stored.values()
 

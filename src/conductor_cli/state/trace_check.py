@@ -43,7 +43,7 @@ class _Record(NamedTuple):
     """A record and the number of its line. `hashed` is None where it has no hash."""
 
     line: int
-    data: bytes
+    raw: bytes
     hashed: HashedLine | None
     problem: str = ""
 
@@ -56,7 +56,7 @@ def check_trace(file: BinaryIO, run: str, *, running: bool = False) -> TraceChec
     checker = _Checker()
     for line in raw_lines(file):
         checker.add_line(line, running=running)
-    is_ended = any(record.data.startswith(_ENDS) for record in checker.open)
+    is_ended = any(record.raw.startswith(_ENDS) for record in checker.open)
     checker.settle()
     if not checker.lines:
         checker.add(0, "empty", "the file is empty")
@@ -97,7 +97,7 @@ class _Checker:
             if not running:
                 self.add(line.number, "incomplete", "is incomplete: whatever wrote it was stopped")
             return
-        records = split_records(line.data)
+        records = split_records(line.raw)
         if len(records) > 1:
             text = f"has {format_count(len(records), 'record')}: line breaks are missing"
             self.add(line.number, "joined", text)
@@ -120,7 +120,7 @@ class _Checker:
                 self.add(1, "foreign", text)
             else:
                 self.run = first.run
-                self.old = reader.format in OLD_FORMATS and read_hash(line.data) is None
+                self.old = reader.format in OLD_FORMATS and read_hash(line.raw) is None
                 text = (
                     f"is in format {reader.format}, whose lines have no hashes: nothing tells "
                     "whether it was changed"
@@ -169,7 +169,7 @@ class _Checker:
     def _accept(self, record: _Record, hashed: HashedLine) -> None:
         self.open.clear()
         self.good = hashed.link
-        self.ended = record.data.startswith(_ENDS)
+        self.ended = record.raw.startswith(_ENDS)
 
     def settle(self) -> None:
         """Say what is wrong with the records that wait: they are where they belong."""
@@ -177,18 +177,18 @@ class _Checker:
             if record.hashed is not None and record.hashed.is_unchanged:
                 self.add(record.line, "missing", f"lines are missing before line {record.line}")
                 self.good = record.hashed.link
-                self.ended = record.data.startswith(_ENDS)
+                self.ended = record.raw.startswith(_ENDS)
             else:
                 line = RawLine(
                     record.line,
-                    len(record.data),
-                    record.data,
+                    len(record.raw),
+                    record.raw,
                     complete=True,
                     problem=record.problem,
                 )
                 _, problem = parse_line(line, LineReader(strict=False))
                 problem = problem[:200]
-                if b"\0" in record.data:
+                if b"\0" in record.raw:
                     problem = "it has NUL bytes"
                 text = "was changed"
                 if problem:
@@ -255,7 +255,7 @@ def _repaired_records(path: Path, faults: Sequence[TraceFault]) -> list[bytes]:
                 continue
             if line.number in missing:
                 gap.append("lines were missing")
-            for record in split_records(line.data):
+            for record in split_records(line.raw):
                 hashed = read_hash(record)
                 if hashed is None:
                     continue

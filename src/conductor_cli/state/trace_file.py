@@ -205,7 +205,7 @@ class RawLine(NamedTuple):
 
     number: int
     size: int
-    data: bytes
+    raw: bytes
     complete: bool
     problem: str = ""
 
@@ -315,7 +315,7 @@ def parse_line(line: RawLine, reader: LineReader) -> tuple[list[ev.Event], str]:
     """Return the events of a line, and what is wrong with it; empty where nothing is."""
     if line.problem:
         return [], line.problem
-    content = line.data.strip(b"\0")
+    content = line.raw.strip(b"\0")
     problem = ""
     try:
         text = content.decode()
@@ -340,8 +340,8 @@ def _read_first(name: str, line: RawLine, reader: LineReader) -> tuple[list[ev.E
 
     Raises `UsageError` where that is not the start of a run of this version.
     """
-    content = line.data.removeprefix(codecs.BOM_UTF8)
-    events, problem = parse_line(line._replace(data=content), reader)
+    content = line.raw.removeprefix(codecs.BOM_UTF8)
+    events, problem = parse_line(line._replace(raw=content), reader)
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         problem = "it is UTF-16, in which another program has saved the file"
     if not events:

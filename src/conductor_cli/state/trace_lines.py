@@ -45,16 +45,16 @@ _HASH_BYTES: Final = len(b',"hash":""}') + OWN_DIGITS + LINK_DIGITS
 class HashedLine(NamedTuple):
     """A line with a hash.
 
-    `body` has no closing brace; `own` and `link` are the digits as they are stored.
+    `body` has no closing brace; `line_hash` and `link` are the digits as they are stored.
     """
 
     body: bytes
-    own: bytes
+    line_hash: bytes
     link: bytes
 
     @property
     def is_unchanged(self) -> bool:
-        return hashlib.sha256(self.body).hexdigest()[:OWN_DIGITS].encode() == self.own
+        return hashlib.sha256(self.body).hexdigest()[:OWN_DIGITS].encode() == self.line_hash
 
     def follows(self, link: bytes) -> bool:
         """Return whether the line was written behind the one with this `link`."""

@@ -370,7 +370,7 @@ class ServerSession:
         """
         assert self._client is not None
         try:
-            async with self._calls.one(self.server.seconds, ask):
+            async with self._calls.timed_call(self.server.seconds, ask):
                 result = read_result(
                     await self._client.call_tool(name, dict(arguments)), name, self._keep
                 )
@@ -543,7 +543,7 @@ class CallsUnderWay:
         return None
 
     @asynccontextmanager
-    async def one(self, seconds: float, ask: AskPerson | None) -> AsyncGenerator[None, None]:
+    async def timed_call(self, seconds: float, ask: AskPerson | None) -> AsyncGenerator[None, None]:
         """A call that may take so many seconds. Raises `TimeoutError`."""
         async with asyncio.timeout(seconds) as deadline:
             self._deadlines[deadline] = ask

@@ -219,15 +219,15 @@ def shorter_ways(forecast: CallForecast, draws: int) -> list[Shorter]:
     ways = []
     all_together = forecast
     wider = forecast.with_wider_workers()
-    more = forecast.with_more_runs()
+    busier = forecast.with_more_runs()
     if wider.seconds < forecast.seconds:
         raised = _describe_raised(forecast.limits, wider.limits)
         change = f"{raised}, at the same cost, where the providers allow it"
         ways.append(Shorter(change, wider.seconds))
         all_together = wider
-    elif more.seconds < forecast.seconds:
-        ways.append(Shorter(f"--set concurrency={more.active_runs()}", more.seconds))
-        all_together = more
+    elif busier.seconds < forecast.seconds:
+        ways.append(Shorter(f"--set concurrency={busier.active_runs()}", busier.seconds))
+        all_together = busier
     if draws > 1:
         once = forecast.with_runs(1 / draws)
         change = f"--set draws=1, at 1/{draws} of the cost; rewards then owe more to luck"
@@ -243,13 +243,13 @@ def _describe_raised(before: Sequence[CallLimit], after: Sequence[CallLimit]) ->
     """Return the commands that raise limits from `before` to `after`."""
     names: dict[int, list[str]] = {}
     changes = []
-    for old, new in zip(before, after, strict=True):
-        if new.at_once == old.at_once:
+    for limit, raised in zip(before, after, strict=True):
+        if raised.at_once == limit.at_once:
             continue
-        if new.owner == "provider":
-            changes.append(f"parallel = {new.at_once} in [providers.{new.provider}]")
+        if raised.owner == "provider":
+            changes.append(f"parallel = {raised.at_once} in [providers.{raised.provider}]")
         else:
-            names.setdefault(new.at_once, []).extend(new.workers)
+            names.setdefault(raised.at_once, []).extend(raised.workers)
     commands = []
     for at_once, workers in names.items():
         commands += [f"conductor workers set {name} parallel={at_once}" for name in workers]

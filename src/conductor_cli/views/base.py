@@ -115,7 +115,7 @@ class OutputContext:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     color: ColorName = "auto"
     quiet: bool = False
-    asked: bool = False  # The question stands on the terminal already, and a log does not repeat it
+    question_is_shown: bool = False  # On the terminal already: a log does not repeat it
     stored: bool = True  # The trace is on disk, so the run can be resumed
     trace_path: Callable[[str], str] | None = None  # Where it is, by the run's id
     notify: NotifyName = "off"  # How the terminal calls a person who looks at something else

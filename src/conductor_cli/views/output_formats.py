@@ -205,7 +205,7 @@ OUTPUTS: Final[dict[str, Callable[[Stdout, OutputContext], RunView]]] = {
 PROGRESS: Final[dict[ShownProgress, Callable[[Stderr, OutputContext, bool], RunView]]] = {
     "tree": _open_tree,
     "plain": lambda stderr, context, _shared: plain.PlainProgress(
-        stderr, stored=context.stored, asked=context.asked
+        stderr, stored=context.stored, question_is_shown=context.question_is_shown
     ),
     "notices": lambda stderr, context, _shared: plain.NoticesProgress(
         stderr, stored=context.stored

@@ -226,10 +226,12 @@ class NoticesProgress(SilentProgress):
 class PlainProgress(SilentProgress):
     """Writes what the live tree shows, as a log: each step when it is planned, starts and ends."""
 
-    def __init__(self, stderr: Stderr, *, stored: bool = True, asked: bool = False) -> None:
-        """`asked`: the question stands on the terminal already."""
+    def __init__(
+        self, stderr: Stderr, *, stored: bool = True, question_is_shown: bool = False
+    ) -> None:
+        """`question_is_shown`: the question stands on the terminal already."""
         super().__init__(stderr, stored=stored)
-        self._asked = asked
+        self._question_is_shown = question_is_shown
         self._paused = False
         self._held: list[str] = []
 
@@ -237,7 +239,7 @@ class PlainProgress(SilentProgress):
         self._trace = trace
         match event:
             case ev.RunStarted():
-                if not self._asked:
+                if not self._question_is_shown:
                     self._held += _first_lines(trace.question.text)
                 self._held.append(describe_setup(trace))
             case ev.RunFinished() | ev.RunFailed():

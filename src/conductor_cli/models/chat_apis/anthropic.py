@@ -412,7 +412,7 @@ def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
     tools = []
     for tool in body["tools"]:
         function = tool["function"]
-        tools.append({own: function[name] for name, own in names.items() if name in function})
+        tools.append({key: function[name] for name, key in names.items() if name in function})
     offered = {"tools": tools}
     if choice == {"type": "auto"}:
         return offered

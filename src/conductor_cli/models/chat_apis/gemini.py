@@ -127,7 +127,7 @@ class GeminiApi(ChatApi):
             sent["systemInstruction"] = {"parts": [{"text": text} for text in system]}
         if "tools" in body:
             sent |= _tools(body)
-        config = {own: body[name] for name, own in _CONFIG.items() if name in body}
+        config = {key: body[name] for name, key in _CONFIG.items() if name in body}
         if "response_format" in body:
             config["responseMimeType"] = "application/json"
             config["responseJsonSchema"] = body["response_format"]["json_schema"]["schema"]

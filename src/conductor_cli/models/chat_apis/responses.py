@@ -281,7 +281,7 @@ class _Translator:
             "completion_tokens_details": "output_tokens_details",
         }
         counted = (
-            {"usage": {name: usage.get(own) for name, own in names.items()}}
+            {"usage": {name: usage.get(key) for name, key in names.items()}}
             if isinstance(usage, Mapping)
             else {}
         )

@@ -21,9 +21,9 @@ with the answer.
 _BOUNDS: Final = frozenset({"minLength", "maxLength", "minItems", "maxItems"})
 
 
-def answer(data: bytes) -> Iterator[str]:
+def answer(job_bytes: bytes) -> Iterator[str]:
     """Give the grammar of a job's `schema`; the converter is the file at its `converter`."""
-    job = json.loads(data)
+    job = json.loads(job_bytes)
     spec = spec_from_file_location("llama_grammar", job["converter"])
     assert spec is not None
     assert spec.loader is not None

@@ -128,16 +128,16 @@ def write_gguf(path: Path, writer: GGUFWriter) -> None:
     """
     try:
         make_private_directory(path.parent)
-        with temporary_path(path) as new:
+        with temporary_path(path) as temporary:
             try:
-                writer.write_header_to_file(new)
+                writer.write_header_to_file(temporary)
                 writer.write_kv_data_to_file()
                 writer.write_tensors_to_file()
                 writer.flush()
                 os.fsync(writer.fout[0].fileno())
             finally:
                 writer.close()
-            new.replace(path)
+            temporary.replace(path)
     except OSError as error:
         # numpy reports a short write without an error number: the disk is full.
         problem = f"{path} cannot be written: {error.strerror or 'the disk is full'}"
@@ -178,9 +178,9 @@ def unpack_adapter(source: Path, out: Path) -> None:
     """
     header, _ = read_header_and_tensors(source)
     if header.values.get("adapter.type") != PACKED:
-        with temporary_path(out) as new:
-            shutil.copyfile(source, new)
-            new.replace(out)
+        with temporary_path(out) as temporary:
+            shutil.copyfile(source, temporary)
+            temporary.replace(out)
         return
     writer = _writer_like(source, "lora")
     for name, rows in _adapter_matrices(source):

@@ -50,9 +50,9 @@ def render_template(source: str, variables: Mapping[str, Any]) -> str:
     return text
 
 
-def answer(data: bytes) -> Iterator[dict[str, str]]:
+def answer(job_bytes: bytes) -> Iterator[dict[str, str]]:
     """Yield the `text` of a template, or the `error`, for a job of its `source` and `variables`."""
-    job = json.loads(data)
+    job = json.loads(job_bytes)
     try:
         yield {"text": render_template(job["source"], job["variables"])}
     except ValueError as error:

@@ -351,13 +351,13 @@ def _put_into_cache(repository: HubRepository, file: ModelFile) -> ModelFile:
     is_linked = path.exists() and blob.exists() and path.samefile(blob)
     if blob.exists() and not is_linked:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with disk.temporary_path(path) as new:
+        with disk.temporary_path(path) as temporary:
             try:
-                new.symlink_to(os.path.relpath(blob, path.parent))
+                temporary.symlink_to(os.path.relpath(blob, path.parent))
             except OSError:
                 # A system without links: as with the library, the snapshot has the file itself
-                blob.replace(new)
-            new.replace(path)
+                blob.replace(temporary)
+            temporary.replace(path)
     return replace(file, path=path, downloaded=downloaded)
 
 

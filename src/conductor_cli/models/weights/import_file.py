@@ -266,9 +266,9 @@ def _link(path: Path, target: Path, linked: list[Path]) -> None:
     existed = target.exists()
     if existed and target.samefile(path):
         return
-    with disk.temporary_path(target) as new:
-        os.link(path.resolve(), new)
-        new.replace(target)
+    with disk.temporary_path(target) as temporary:
+        os.link(path.resolve(), temporary)
+        temporary.replace(target)
     if not existed:
         linked.append(target)
 

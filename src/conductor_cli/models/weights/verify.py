@@ -59,7 +59,7 @@ class CheckedFile:
     problem: str = ""
     hint: str = ""
 
-    def data(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         state = "damaged" if self.problem else "ok"
         values = {
             **asdict(self),

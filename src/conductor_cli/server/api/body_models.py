@@ -116,14 +116,14 @@ def describe_fault(
     # What is not in the body is the name of a member of a union, unless it is what is missing.
     param = ""
     value = body
-    for place, part in enumerate(fault["loc"]):
+    for depth, part in enumerate(fault["loc"]):
         if isinstance(part, int) and isinstance(value, list):
             param = f"{param}[{part}]"
             value = value[part]
         elif isinstance(value, dict) and part in value:
             param = f"{param}.{part}"
             value = value[part]
-        elif kind == "missing" and place == len(fault["loc"]) - 1:
+        elif kind == "missing" and depth == len(fault["loc"]) - 1:
             param = f"{param}.{part}"
     if kind.startswith("union_tag"):
         param = f"{param}.type"
@@ -284,15 +284,15 @@ def find_tool(tools: Mapping[str, Tool], name: str | None, where: str) -> Tool:
 
 
 def choose(
-    tools: Mapping[str, Tool], hosted: Sequence[str], mode: ToolChoice, where: str, said: str
+    tools: Mapping[str, Tool], hosted: Sequence[str], mode: ToolChoice, where: str, wording: str
 ) -> Choice:
-    """Return what a mode chooses, which is `said` in the field `where`.
+    """Return what a mode chooses, which is `wording` in the field `where`.
 
     Raises `RequestError` where that is nothing.
     """
     needed = hosted if not tools and mode != "none" else ()
     if mode == "required" and not tools and not needed:
-        raise refused(where, f"is {said}, but the request has no tools")
+        raise refused(where, f"is {wording}, but the request has no tools")
     return tuple(tools.values()), "auto" if needed else mode, needed
 
 
@@ -367,8 +367,8 @@ class AnswerFormat(Body):
         if self.type == "text":
             return {}
         if self.type != "json_schema":
-            known = "text, json_object or json_schema"
-            raise refused(f"{where}.type", f"{quoted(self.type)} is not known: it can be {known}")
+            choices = "text, json_object or json_schema"
+            raise refused(f"{where}.type", f"{quoted(self.type)} is not known: it can be {choices}")
         schema = self.form_schema
         if self.json_schema is not None:
             where = f"{where}.json_schema"
@@ -434,53 +434,53 @@ class Upload:
     An image, whose `size` is in pixels, a PDF document, or a file of `text`.
     """
 
-    data: bytes
+    content: bytes
     media_type: str
     size: tuple[int, int] = (0, 0)
     text: str | None = None
 
 
-def read_image(data: bytes) -> Upload:
+def read_image(content: bytes) -> Upload:
     """Return the bytes of an image with its size. Raises for anything else, as a validator does."""
-    media_type = media_type_of(data)
+    media_type = media_type_of(content)
     if not media_type.startswith("image/"):
-        description = describe_refused(data) or (
+        description = describe_refused(content) or (
             "a PDF document" if media_type == PDF else "not an image"
         )
         raise fault(
             f"is {description}; images are PNG, JPEG, GIF or WebP", "unsupported_image_media_type"
         )
-    size = image_size(data, media_type)
+    size = image_size(content, media_type)
     if size is None:
         raise fault("is a damaged or truncated image", "invalid_image")
-    return Upload(data, media_type, size)
+    return Upload(content, media_type, size)
 
 
-def read_document(data: bytes) -> Upload:
+def read_document(content: bytes) -> Upload:
     """Return the bytes of a PDF, an image or a text.
 
     Raises for anything else, as a validator does.
     """
-    media_type = media_type_of(data)
+    media_type = media_type_of(content)
     if media_type.startswith("image/"):
-        return read_image(data)
+        return read_image(content)
     if media_type == PDF:
-        return Upload(data, media_type)
+        return Upload(content, media_type)
     try:
-        text = data.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
         description = (
-            describe_refused(data) or "neither a PDF document, an image, nor a text in UTF-8"
+            describe_refused(content) or "neither a PDF document, an image, nor a text in UTF-8"
         )
-        encoding = guess_encoding(data)
+        encoding = guess_encoding(content)
         if encoding:
             description += f"; {describe_encoding(encoding)}"
         raise fault(f"is {description}", "unsupported_file")
     if not text:
         raise fault("is empty", "unsupported_file")
-    return Upload(data, media_type, text=text)
+    return Upload(content, media_type, text=text)
 
 
 def bytes_of_url(url: str) -> bytes:
@@ -498,12 +498,12 @@ def bytes_of_url(url: str) -> bytes:
 def bytes_of_base64(text: str) -> bytes:
     """Return the bytes of a base64 text, which may be broken into lines."""
     try:
-        data = base64.b64decode("".join(text.split()), validate=True)
+        decoded = base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
         raise fault("is not valid base64", "invalid_base64_image") from None
-    if not data:
+    if not decoded:
         raise fault("is empty", "empty_image_file")
-    return data
+    return decoded
 
 
 def uploaded(decode: Callable[[str], bytes], read: Callable[[bytes], Upload]) -> BeforeValidator:
@@ -537,16 +537,16 @@ class AttachmentCollector:
         name = one_line(name or "")
         if upload.text is not None:
             return fence("file", upload.text, name=name or "file")
-        sha256 = hashlib.sha256(upload.data).hexdigest()
+        sha256 = hashlib.sha256(upload.content).hexdigest()
         if sha256 not in self._known:
             kind = "document" if upload.media_type == PDF else "image"
-            own = f"{kind}-{len(self._known) + 1}.{_ENDINGS[upload.media_type]}"
-            self.blobs[sha256] = upload.data
+            default_name = f"{kind}-{len(self._known) + 1}.{_ENDINGS[upload.media_type]}"
+            self.blobs[sha256] = upload.content
             self._known[sha256] = Attachment(
-                name=name[:200] or own,
+                name=name[:200] or default_name,
                 media_type=upload.media_type,
                 sha256=sha256,
-                size=len(upload.data),
+                size=len(upload.content),
                 width=upload.size[0],
                 height=upload.size[1],
             )

@@ -139,10 +139,10 @@ class ChatEncoder:
         return {"id": call.id, "type": "function", "function": function}
 
     def _chunk(
-        self, delta: dict[str, Any], finish: str | None = None, more: dict[str, Any] | None = None
+        self, delta: dict[str, Any], finish: str | None = None, fields: dict[str, Any] | None = None
     ) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return data_event({**self._head, "choices": [choice], **self._tail, **(more or {})})
+        return data_event({**self._head, "choices": [choice], **self._tail, **(fields or {})})
 
 
 def finish_of(answer: ServedAnswer) -> str:

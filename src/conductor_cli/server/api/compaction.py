@@ -49,10 +49,10 @@ class CompactionApi(ResponsesApi):
     encoder = CompactionEncoder
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
-        asked = without_keys(body, _UNSERVED)
+        request_body = without_keys(body, _UNSERVED)
         asking = {"type": "message", "role": "user", "content": _INSTRUCTION}
-        asked["input"] = [*_items(body.get("input")), asking]
-        request = super().parse(asked)
+        request_body["input"] = [*_items(body.get("input")), asking]
+        request = super().parse(request_body)
         unstored = {**request.echo, "store": False}
         return replace(request, purpose="compaction", store=False, echo=unstored)
 

@@ -86,9 +86,9 @@ def conductor_object(answer: ServedAnswer, ignored: Sequence[str] = ()) -> dict[
         "unpriced_calls": usage.total.unpriced,
         "usage": {name: _tokens(part) for name, part in parts.items()},
         "steps": [
-            {"step": each.step, "worker": each.worker, "model": each.model, **_tokens(each.usage)}
-            | {"seconds": round(each.usage.seconds, 3)}
-            for each in usage.steps
+            {"step": step.step, "worker": step.worker, "model": step.model, **_tokens(step.usage)}
+            | {"seconds": round(step.usage.seconds, 3)}
+            for step in usage.steps
         ],
     }
 

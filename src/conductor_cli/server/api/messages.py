@@ -419,13 +419,13 @@ class _Thinking(Body):
     display: Any = None
 
 
-def _anywhere(place: str | None) -> str | None:
-    if place not in {None, "", "global"}:
+def _anywhere(region: str | None) -> str | None:
+    if region not in {None, "", "global"}:
         raise fault(
             "cannot be promised: the workers of this server decide where they compute",
             "unsupported_parameter",
         )
-    return place
+    return region
 
 
 DEFERRED: Final = "DeferredToolPlaceholder"
@@ -616,9 +616,9 @@ def _read_tools(parsed: MessagesBody) -> tuple[dict[str, Tool], dict[str, str]]:
 
 
 def _read_choice(
-    asked: _Choice | None, tools: Mapping[str, Tool], hosted: Mapping[str, str]
+    tool_choice: _Choice | None, tools: Mapping[str, Tool], hosted: Mapping[str, str]
 ) -> Choice:
-    choice = asked or _Choice(type="auto")
+    choice = tool_choice or _Choice(type="auto")
     if choice.type == "tool":
         if choice.name is not None and choice.name in hosted:
             return (), "auto", [hosted[choice.name]]

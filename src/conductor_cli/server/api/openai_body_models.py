@@ -270,14 +270,14 @@ class OpenAIAsking(Asking):
     def _read_tools(self, hosted: list[str]) -> dict[str, Tool]:
         """Return the functions by their names, and add the kinds of all other tools to `hosted`."""
         tools = dict[str, Tool]()
-        for place, entry, namespace in self._entries():
+        for entry_path, entry, namespace in self._entries():
             kind = kind_of_tool(entry.type)
             if entry.is_client_run:
-                add_tool(tools, RESPONSES_TOOLS[entry.type], f"{place}.type")
+                add_tool(tools, RESPONSES_TOOLS[entry.type], f"{entry_path}.type")
             elif kind in CLIENT_RUN_UNSERVED:
-                raise refused(f"{place}.type", NO_SCREENS, "unsupported_content")
+                raise refused(f"{entry_path}.type", NO_SCREENS, "unsupported_content")
             elif entry.type in {"function", CUSTOM}:
-                _add_function(tools, entry, place, namespace)
+                _add_function(tools, entry, entry_path, namespace)
             else:
                 hosted.append(kind)
         return tools
@@ -321,21 +321,23 @@ class OpenAIAsking(Asking):
         elif kind_of_tool(choice.type) in hosted:
             return (), "auto", [kind_of_tool(choice.type)]
         else:
-            known = "function or allowed_tools"
+            choices = "function or allowed_tools"
             raise refused(
-                f"{where}.type", f"{quoted(choice.type)} is not served: it can be {known}"
+                f"{where}.type", f"{quoted(choice.type)} is not served: it can be {choices}"
             )
         if mode not in _MODES:
             raise refused(where, f"{quoted(mode)} is not known: it can be auto, none or required")
         return choose(tools, hosted, _MODES[mode], where, mode)
 
 
-def _add_function(tools: dict[str, Tool], entry: _ToolEntry, place: str, namespace: str) -> None:
+def _add_function(
+    tools: dict[str, Tool], entry: _ToolEntry, entry_path: str, namespace: str
+) -> None:
     """Add a function or a custom tool of the client. Raises `RequestError`."""
     is_custom = entry.type == CUSTOM
     inner = entry.custom if is_custom else entry.function
     spec = inner or entry
-    where = f"{place}{f'.{entry.type}' if inner else ''}.name"
+    where = f"{entry_path}{f'.{entry.type}' if inner else ''}.name"
     if spec.name is None:
         raise refused(where, "is missing", MISSING)
     name = name_in(namespace, spec.name)

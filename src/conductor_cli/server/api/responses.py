@@ -67,10 +67,10 @@ class _ItemKind:
     prefix: str
     parts: str
     part: Mapping[str, Any]
-    place: str
+    index_field: str
     part_event: str
     text_event: str
-    more: Mapping[str, Any]
+    text_fields: Mapping[str, Any]
 
 
 _REASONING: Final = _ItemKind(
@@ -109,7 +109,7 @@ class _GrowingItem:
         self.kind = kind
         self._id = f"{kind.prefix}_{run}_{number}"
         self._index = index
-        self._place = {"item_id": self._id, "output_index": index, kind.place: 0}
+        self._place = {"item_id": self._id, "output_index": index, kind.index_field: 0}
         self._texts: list[str] = []
 
     def item(self, status: str) -> Item:
@@ -134,11 +134,13 @@ class _GrowingItem:
 
     def piece(self, text: str) -> NamedFields:
         self._texts.append(text)
-        return f"{self.kind.text_event}.delta", {**self._place, "delta": text, **self.kind.more}
+        fields = {**self._place, "delta": text, **self.kind.text_fields}
+        return f"{self.kind.text_event}.delta", fields
 
     def end(self, status: str) -> Iterator[NamedFields]:
         text = "".join(self._texts)
-        yield f"{self.kind.text_event}.done", {**self._place, "text": text, **self.kind.more}
+        fields = {**self._place, "text": text, **self.kind.text_fields}
+        yield f"{self.kind.text_event}.done", fields
         yield f"{self.kind.part_event}.done", {**self._place, "part": self._part(text)}
         yield "response.output_item.done", {"output_index": self._index, "item": self.item(status)}
 
@@ -749,8 +751,8 @@ def read_compaction(content: str, where: str) -> Message:
         message = "is not of this server, so nobody here can read it: send the conversation itself"
         raise refused(f"{where}.encrypted_content", message)
     try:
-        data = b64decode(content.removeprefix(COMPACTION), validate=True)
-        summary = data.decode()
+        decoded = b64decode(content.removeprefix(COMPACTION), validate=True)
+        summary = decoded.decode()
     except ValueError:
         raise refused(f"{where}.encrypted_content", "is damaged") from None
     text = f"The conversation before this was compacted to:\n{fence('summary', summary)}"

@@ -101,7 +101,7 @@ class RunAnswer:
                 is_begun = True
                 headers = {"content-type": "application/json", "x-request-id": self.served.id}
                 await _send_head(send, 200, headers)
-            await _send_body(send, b"\n", more=True)
+            await _send_body(send, b"\n", more_follows=True)
             reader.restart_silence()
         ended = self.served.ended
         if reader.is_gone or ended is None:
@@ -124,7 +124,7 @@ class RunAnswer:
             # The status is out: the client must be told in the body
             content = _json_bytes(error_body(self._fault(error), self.path, self.served.id))
             is_end = False
-        await _send_body(send, content, more=False)
+        await _send_body(send, content, more_follows=False)
         return is_end
 
     async def _stream(self, reader: Subscriber, send: Send) -> bool:
@@ -144,7 +144,7 @@ class RunAnswer:
         reader.write = partial(self._write_piece, encoder)
         while is_going_on:
             if content:
-                await _send_body(send, content, more=True)
+                await _send_body(send, content, more_follows=True)
                 reader.restart_silence()
             pieces = await reader.pieces()
             if reader.is_gone or self.served.is_lost:  # cut off, a stream is read on elsewhere
@@ -159,7 +159,7 @@ class RunAnswer:
                 is_end = False
                 is_going_on = False
                 content = self._fault_frames(encoder, error)
-        await _send_body(send, content, more=False)
+        await _send_body(send, content, more_follows=False)
         return is_end
 
     async def _error_before_text(self) -> RequestError | None:
@@ -325,7 +325,7 @@ async def send_json(send: Send, status: int, value: Any, headers: Mapping[str, s
         status,
         {"content-type": "application/json", "content-length": str(len(content)), **headers},
     )
-    await _send_body(send, content, more=False)
+    await _send_body(send, content, more_follows=False)
 
 
 def _json_bytes(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
@@ -339,5 +339,5 @@ async def _send_head(send: Send, status: int, headers: Mapping[str, str]) -> Non
     await send({"type": "http.response.start", "status": status, "headers": pairs})
 
 
-async def _send_body(send: Send, content: bytes, *, more: bool) -> None:
-    await send({"type": "http.response.body", "body": content, "more_body": more})
+async def _send_body(send: Send, content: bytes, *, more_follows: bool) -> None:
+    await send({"type": "http.response.body", "body": content, "more_body": more_follows})

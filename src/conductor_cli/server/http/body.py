@@ -74,7 +74,7 @@ def read_json_body(content: bytes | bytearray) -> Mapping[str, Any]:
             if "hex escape" not in str(error):
                 raise
             body = from_json(
-                _SURROGATE.sub(lambda found: b"?" if found[1] else found[0], content),
+                _SURROGATE.sub(lambda match: b"?" if match[1] else match[0], content),
                 allow_inf_nan=False,
             )
     except ValueError as error:  # the parser names what it expected and where, and quotes nothing

@@ -89,7 +89,7 @@ def quiet_logs() -> None:
     """
     for name in ("uvicorn.error", "asyncio"):
         logger = logging.getLogger(name)
-        if not any(isinstance(known, _WithoutValues) for known in logger.filters):
+        if not any(isinstance(log_filter, _WithoutValues) for log_filter in logger.filters):
             logger.addFilter(_WithoutValues())
 
 
@@ -199,7 +199,7 @@ class _BoundedConnection(Base):
             self._stalled = None
         super().resume_writing()
 
-    def _write_body(self, cycle: RequestResponseCycle, data: bytes) -> bool:
+    def _write_body(self, cycle: RequestResponseCycle, content: bytes) -> bool:
         is_ready = cycle.response_started and cycle.chunked_encoding and not cycle.response_complete
         if (
             not is_ready
@@ -208,8 +208,8 @@ class _BoundedConnection(Base):
             or self.transport.is_closing()
         ):
             return False
-        if data:
-            self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        if content:
+            self.transport.write(b"%x\r\n%b\r\n" % (len(content), content))
         return True
 
     def _unsupported_upgrade_warning(self) -> None:

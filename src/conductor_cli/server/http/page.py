@@ -441,10 +441,10 @@ def _section(title: str, text: str, kind: str = "") -> Data:
 # The streams
 
 
-def _message(kind: str, data: str, number: int | str = "") -> bytes:
-    """One server-sent event. `data` is one line of JSON."""
+def _message(kind: str, json_line: str, number: int | str = "") -> bytes:
+    """One server-sent event. `json_line` is one line of JSON."""
     identity = "" if number == "" else f"id: {number}\n"
-    return f"{identity}event: {kind}\ndata: {data}\n\n".encode("utf-8", "replace")
+    return f"{identity}event: {kind}\ndata: {json_line}\n\n".encode("utf-8", "replace")
 
 
 async def event_stream(tail: TraceReader, run: str, after: int) -> AsyncIterator[bytes]:
@@ -662,10 +662,10 @@ class _Page:
         acts = NO_PAGE not in starter.settings()["serve.origins"]
 
         def find() -> Data:
-            rows, more, last = newest_runs(
+            rows, has_more, last = newest_runs(
                 self._store(), wanted, count, lambda first: may_read(client, first)
             )
-            return {"runs": rows, "more": more, "last": last, "skipped": skipped, "acts": acts}
+            return {"runs": rows, "more": has_more, "last": last, "skipped": skipped, "acts": acts}
 
         return await self._json(find)
 

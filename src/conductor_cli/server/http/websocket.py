@@ -107,8 +107,8 @@ class _Connection:
         continued = self._newest
         writer = _EventWriter(self._send)
         try:
-            data = text.encode("utf-8", "replace") if isinstance(text, str) else text
-            body = await run_in_thread_if_large(len(data), lambda: _read_create(data))
+            message = text.encode("utf-8", "replace") if isinstance(text, str) else text
+            body = await run_in_thread_if_large(len(message), lambda: _read_create(message))
             previous = str(body.get("previous_response_id") or "")
             is_newest = bool(previous) and previous == continued
             answer = await self._create.answer_body(
@@ -129,9 +129,9 @@ class _Connection:
         return {"type": "http.disconnect"}
 
 
-def _read_create(data: bytes) -> Mapping[str, Any]:
+def _read_create(message: bytes) -> Mapping[str, Any]:
     """Return the body of a request. Raises `RequestError`."""
-    body = dict(read_json_body(data))
+    body = dict(read_json_body(message))
     kind = body.pop("type", None)
     if kind != CREATE:
         raise refused("type", f"must be {CREATE}")

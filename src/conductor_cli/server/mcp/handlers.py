@@ -455,19 +455,19 @@ def plan_result(run: Run, limits: Limits) -> CallToolResult:
 
 
 def look_at_runs(
-    store: Traces, arguments: Mapping[str, Any], own: Collection[str]
+    store: Traces, arguments: Mapping[str, Any], own_runs: Collection[str]
 ) -> CallToolResult:
-    """Return a list, one run, or one step of it. `own` are the runs of this server.
+    """Return a list, one run, or one step of it. `own_runs` are the runs of this server.
 
     Raises `UsageError` or `PolicyError`.
     """
     if "run" not in arguments:
-        return _list_runs(store, arguments, own)
+        return _list_runs(store, arguments, own_runs)
     try:
         run = store.find(arguments["run"])
     except UsageError as error:
         raise UsageError(error.message, hint=LIST_HINT) from None
-    if run not in own:
+    if run not in own_runs:
         first = first_event(store, run)
         if first is None or restricts_texts(first.policy):
             raise confidential(run)
@@ -486,7 +486,9 @@ def look_at_runs(
 LIST_HINT: Final = "call trace without arguments for a list of runs"
 
 
-def _list_runs(store: Traces, arguments: Mapping[str, Any], own: Collection[str]) -> CallToolResult:
+def _list_runs(
+    store: Traces, arguments: Mapping[str, Any], own_runs: Collection[str]
+) -> CallToolResult:
     if "step" in arguments:
         raise UsageError("step needs run", hint=LIST_HINT)
     terms: tuple[str, ...] = ()
@@ -497,7 +499,7 @@ def _list_runs(store: Traces, arguments: Mapping[str, Any], own: Collection[str]
         since = earliest_run_id(arguments["since"], datetime.now(UTC))
 
     def is_readable(first: RunStarted) -> bool:
-        return first.run in own or not restricts_texts(first.policy)
+        return first.run in own_runs or not restricts_texts(first.policy)
 
     try:
         rows, has_older, _ = newest_runs(

@@ -74,10 +74,10 @@ class Output:
 
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             while True:
-                data, done = self._waiting.get()
+                content, done = self._waiting.get()
                 error: OSError | None = None
                 try:
-                    rest = memoryview(data)
+                    rest = memoryview(content)
                     while rest:
                         rest = rest[os.write(self._file, rest) :]
                 except OSError as refused:

@@ -376,15 +376,19 @@ def narrowed(
         name = setting
         if setting in limits:
             name = named.get(setting, setting)
-        new = _checked(setting, name, Decimal(str(value)) if setting == "limits.cost" else value)
+        requested = _checked(
+            setting, name, Decimal(str(value)) if setting == "limits.cost" else value
+        )
         most = values[setting]
         if setting == "limits.review":
             most = max(most, 1)  # any call may choose the mode ultra, which appends one review
-        if most is not None and new > most:
+        if most is not None and requested > most:
             hint = f"a call can only lower {setting}, which is from {origins[setting]}"
-            raise UsageError(f"{name} is {new}, but the settings allow at most {most}", hint=hint)
-        if new != most:
-            values[setting] = new
+            raise UsageError(
+                f"{name} is {requested}, but the settings allow at most {most}", hint=hint
+            )
+        if requested != most:
+            values[setting] = requested
             origins[setting] = "the call"
     for name, setting in RULES.items():
         if name not in arguments:

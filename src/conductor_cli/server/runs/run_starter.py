@@ -107,12 +107,14 @@ class RunStarter:
         """Which server has a run; None where no other one goes on with the runs of this one."""
         return open_state(self.settings().paths).leases
 
-    def settings(self, more: Mapping[str, Any] | None = None, *, looks: bool = True) -> Settings:
+    def settings(
+        self, overrides: Mapping[str, Any] | None = None, *, looks: bool = True
+    ) -> Settings:
         """Return the settings as they are now, or without `looks` as at the last call.
 
         Raises `ConfigError`.
         """
-        settings = self._settings.load({**self.options.flags, **(more or {})}, looks=looks)
+        settings = self._settings.load({**self.options.flags, **(overrides or {})}, looks=looks)
         if self.options.rehearsal:
             return replace(settings, rehearsal=True)
         return settings

@@ -74,7 +74,7 @@ def newest_runs(
 
     Raises `OSError`.
     """
-    rows, more = store.newest(query, count)
+    rows, has_more = store.newest(query, count)
     runs = list[dict[str, Any]]()
     for row in rows:
         is_shown = row.state == "unreadable"
@@ -87,4 +87,4 @@ def newest_runs(
         if not is_shown:
             description["question"] = "(not shown: its rules keep it from other programs)"
         runs.append({name: description[name] for name in _ROW})
-    return runs, more, rows[-1].run if rows else None
+    return runs, has_more, rows[-1].run if rows else None
