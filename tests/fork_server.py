@@ -161,8 +161,8 @@ def can_start(words: Sequence[str], environ: Mapping[str, str]) -> bool:
         return False
     if any(name in os.environ for name in MEASURED):
         return False
-    own = {**ENVIRON, "PYTHONPATH": SOURCE}
-    changed = {name for name in {*own, *environ} if own.get(name) != environ.get(name)}
+    defaults = {**ENVIRON, "PYTHONPATH": SOURCE}
+    changed = {name for name in {*defaults, *environ} if defaults.get(name) != environ.get(name)}
     if any(name.startswith(READ_BY_PYTHON) for name in changed):
         return False
     return not changed & server().names_read_for(words)
@@ -195,7 +195,8 @@ class ForkedCommand(subprocess.Popen[bytes]):
         pipes = details[9:15]
         stdin, _, _, stdout, _, stderr = pipes
         streams = [
-            own if given == -1 else given for own, given in enumerate((stdin, stdout, stderr))
+            standard if given == -1 else given
+            for standard, given in enumerate((stdin, stdout, stderr))
         ]
         self.pid = start(words, environ, streams, directory)
         self._child_created = True
@@ -229,19 +230,19 @@ def serve(link: socket.socket) -> Order:
 def fork() -> int:
     """Return the process id of a fork whose parent has ended; 0 in the fork itself."""
     adopted, adopt = os.pipe()
-    told, tell = os.pipe()
+    read_end, write_end = os.pipe()
     between = os.fork()
     if between == 0:
         os.close(adopt)
         process = os.fork()
         if process:
-            os.write(tell, SIZE.pack(process))
+            os.write(write_end, SIZE.pack(process))
             os._exit(0)
         os.read(adopted, 1)
         return 0
     os.waitpid(between, 0)
-    (process,) = SIZE.unpack(os.read(told, SIZE.size))
-    for descriptor in (adopted, adopt, told, tell):
+    (process,) = SIZE.unpack(os.read(read_end, SIZE.size))
+    for descriptor in (adopted, adopt, read_end, write_end):
         os.close(descriptor)
     return int(process)
 

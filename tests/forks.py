@@ -208,9 +208,9 @@ def _separate_captured(manager: Any) -> None:
     captured: Any = getattr(manager, "_global_capturing", None)
     for name in ("out", "err"):
         # Without a file, as with `-s` and `--capture=sys`, nothing is shared
-        with suppress(AttributeError, OSError), tempfile.TemporaryFile(buffering=0) as own:
+        with suppress(AttributeError, OSError), tempfile.TemporaryFile(buffering=0) as own_file:
             shared: int = getattr(captured, name).tmpfile.fileno()
-            os.dup2(own.fileno(), shared, inheritable=False)
+            os.dup2(own_file.fileno(), shared, inheritable=False)
 
 
 class Results:
@@ -231,19 +231,19 @@ class Results:
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
     ) -> None:
-        told = warnings.WarningMessage(
+        plain_warning = warnings.WarningMessage(
             str(warning_message.message),
             Warning,
             warning_message.filename,
             warning_message.lineno,
         )
         self.warned.append(
-            {"warning_message": told, "when": when, "nodeid": nodeid, "location": location}
+            {"warning_message": plain_warning, "when": when, "nodeid": nodeid, "location": location}
         )
 
     def take(self) -> tuple[list[Any], list[dict[str, Any]]]:
         """Return what came since the last time."""
-        taken = (self.reports, self.warned)
+        latest = (self.reports, self.warned)
         self.reports = []
         self.warned = []
-        return taken
+        return latest

@@ -113,7 +113,7 @@ class Hub:
     @property
     def ranges(self) -> list[str]:
         """The range that each request for bytes asked for, empty for all."""
-        return [seen.headers.get("range", "") for seen in self.fetched]
+        return [request.headers.get("range", "") for request in self.fetched]
 
     def commit(self, repo: str, files: dict[str, bytes], revision: str = "main") -> str:
         """A new commit with these files beside those before, and the revision set to it."""
@@ -336,9 +336,9 @@ def read_environment() -> None:
             http.close_session()  # its connections go through the old proxies
 
 
-def gated(**more: Any) -> Refusal:
+def gated(**headers: Any) -> Refusal:
     """What the hub says of a repository whose licence was not accepted."""
     return Refusal(
         status=403,
-        headers={"X-Error-Code": "GatedRepo", "X-Error-Message": "Access is restricted"} | more,
+        headers={"X-Error-Code": "GatedRepo", "X-Error-Message": "Access is restricted"} | headers,
     )

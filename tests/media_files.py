@@ -23,11 +23,11 @@ def png(width: int = 8, height: int = 6, padding: int = 0) -> bytes:
 
     pixels = zlib.compress((b"\x00" + b"\x7f" * width) * height)
     head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    more = chunk(b"teSt", b"\x01" * padding) if padding else b""
+    padding_chunk = chunk(b"teSt", b"\x01" * padding) if padding else b""
     return (
         b"\x89PNG\r\n\x1a\n"
         + chunk(b"IHDR", head)
-        + more
+        + padding_chunk
         + chunk(b"IDAT", pixels)
         + chunk(b"IEND", b"")
     )
@@ -90,11 +90,11 @@ def pdf_of(contents: Sequence[bytes]) -> bytes:
         )
         objects += [page.encode(), content]
     written = b"%PDF-1.4\n"
-    places = []
+    offsets = []
     for number, content in enumerate(objects, start=1):
-        places.append(len(written))
+        offsets.append(len(written))
         written += f"{number} 0 obj\n".encode() + content + b"\nendobj\n"
-    table = b"".join(f"{place:010} 00000 n \n".encode() for place in places)
+    table = b"".join(f"{offset:010} 00000 n \n".encode() for offset in offsets)
     head = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n".encode()
     return (
         written

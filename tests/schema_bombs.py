@@ -27,12 +27,12 @@ BOMB: Final[dict[str, Any]] = {
 
 def checking(pid: int | None = None) -> list[psutil.Process]:
     """The processes that check something for this process, or for another one."""
-    found = []
+    processes = []
     for child in psutil.Process(pid).children():
         with suppress(psutil.Error):  # it has just ended
             if any("schema_process" in word for word in child.cmdline()):
-                found.append(child)
-    return found
+                processes.append(child)
+    return processes
 
 
 async def with_ticks(work: Coroutine[Any, Any, T]) -> tuple[T, int]:

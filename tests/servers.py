@@ -106,10 +106,10 @@ class Wire:
             # The same error each time: its traceback would keep every later piece alive
             self.gone.set()
 
-    async def send(self, data: bytes | str) -> None:
+    async def send(self, content: bytes | str) -> None:
         """A piece of the body, in one HTTP chunk."""
-        data = data.encode() if isinstance(data, str) else data
-        await self.raw(b"%x\r\n%s\r\n" % (len(data), data))
+        content = content.encode() if isinstance(content, str) else content
+        await self.raw(b"%x\r\n%s\r\n" % (len(content), content))
 
     async def frames(self, *frames: Any) -> None:
         """Server-sent events, one HTTP chunk each."""
@@ -184,10 +184,10 @@ class Server:
         self.connections += 1
         early = b""
         try:
-            while (seen := await _read(reader, early)) is not None:
-                self.requests.append(seen)
+            while (request := await _read(reader, early)) is not None:
+                self.requests.append(request)
                 self.asked.set()
-                early = await self._answer(seen, reader, writer)
+                early = await self._answer(request, reader, writer)
                 if writer.is_closing():
                     return
         finally:
@@ -303,26 +303,26 @@ def loopback(script: Script, tls: ssl.SSLContext | None = None) -> Loopback:
     return Loopback(script, tls)
 
 
-def delta(text: str = "", finish: str | None = None, **more: Any) -> dict[str, Any]:
+def delta(text: str = "", finish: str | None = None, **fields: Any) -> dict[str, Any]:
     """One frame of OpenAI's chat completions."""
-    parts = ({"content": text} if text else {}) | more
+    parts = ({"content": text} if text else {}) | fields
     return {
         "object": "chat.completion.chunk",
         "choices": [{"index": 0, "delta": parts, "finish_reason": finish}],
     }
 
 
-def usage(read: int = 11, written: int = 7, **more: Any) -> dict[str, Any]:
+def usage(read: int = 11, written: int = 7, **fields: Any) -> dict[str, Any]:
     """The frame that counts tokens."""
     counts = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
-    return {"object": "chat.completion.chunk", "choices": [], "usage": counts | more}
+    return {"object": "chat.completion.chunk", "choices": [], "usage": counts | fields}
 
 
 @dataclass
 class Speaker:
     """Speaks one of OpenAI's two streaming protocols, Anthropic's or Google's, as the path asks."""
 
-    seen: SeenRequest
+    request: SeenRequest
     wire: Wire
     calls: int = 0
     """How many tool calls there were."""
@@ -337,21 +337,21 @@ class Speaker:
 
     @property
     def _anthropic(self) -> bool:
-        return self.seen.path.endswith("/messages")
+        return self.request.path.endswith("/messages")
 
     @property
     def _responses(self) -> bool:
-        return self.seen.path.endswith("/responses")
+        return self.request.path.endswith("/responses")
 
     @property
     def _gemini(self) -> bool:
-        return "streamGenerateContent" in self.seen.path
+        return "streamGenerateContent" in self.request.path
 
     async def begin(self) -> None:
         await self.wire.head()
         if self._anthropic:
             counts = {"input_tokens": 11, "output_tokens": 1}
-            more: dict[str, Any] = {
+            fields: dict[str, Any] = {
                 "role": "assistant",
                 "content": [],
                 "model": "m",
@@ -359,7 +359,7 @@ class Speaker:
                 "stop_sequence": None,
             }
             await self._event(
-                "message_start", message={"id": "1", "type": "message", "usage": counts} | more
+                "message_start", message={"id": "1", "type": "message", "usage": counts} | fields
             )
 
     async def say(self, text: str) -> None:
@@ -461,9 +461,9 @@ class Speaker:
     def _said(self) -> str:
         return "".join(part["text"] for part in self.items[-1]["content"])
 
-    async def _piece(self, kind: str, **more: Any) -> None:
-        place = {"output_index": len(self.items) - 1, "item_id": self.items[-1]["id"]}
-        await self._event(f"response.{kind}", **place, **more)
+    async def _piece(self, kind: str, **fields: Any) -> None:
+        position = {"output_index": len(self.items) - 1, "item_id": self.items[-1]["id"]}
+        await self._event(f"response.{kind}", **position, **fields)
 
     async def _in_item(self, kind: str, *, again: bool = False, **start: Any) -> None:
         """Have an item of the Responses API of this type open; `again` for a new one.
@@ -480,8 +480,8 @@ class Speaker:
             self.items.append(
                 {"id": f"i{len(self.items)}", "type": kind, "status": "completed"} | start
             )
-            place = {"output_index": len(self.items) - 1, "item": self.items[-1]}
-            await self._event("response.output_item.added", **place)
+            position = {"output_index": len(self.items) - 1, "item": self.items[-1]}
+            await self._event("response.output_item.added", **position)
 
     async def _in_block(self, kind: str, *, again: bool = False, **start: Any) -> None:
         """Have a block of this type open; `again` for a new one. No type closes the last."""
@@ -501,8 +501,8 @@ class Speaker:
             "content_block_delta", index=self.blocks - 1, delta={"type": kind} | piece
         )
 
-    async def _event(self, kind: str, **more: Any) -> None:
-        await self.wire.send(f"event: {kind}\ndata: {json.dumps({'type': kind} | more)}\n\n")
+    async def _event(self, kind: str, **fields: Any) -> None:
+        await self.wire.send(f"event: {kind}\ndata: {json.dumps({'type': kind} | fields)}\n\n")
 
 
 def saying(*frames: Any, done: bool = True) -> Script:
@@ -559,10 +559,10 @@ def proxy(target: Loopback) -> Loopback:
     server = Loopback(script)
 
     async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen = await _read(reader, b"")
-        if seen is None:
+        request = await _read(reader, b"")
+        if request is None:
             return
-        server.requests.append(seen)
+        server.requests.append(request)
         inner, outer = await asyncio.open_connection("127.0.0.1", target.port)
         writer.write(b"HTTP/1.1 200 Connected\r\n\r\n")
         await asyncio.gather(_pump(reader, outer), _pump(inner, writer))
@@ -573,8 +573,8 @@ def proxy(target: Loopback) -> Loopback:
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with suppress(ConnectionError):
-        while data := await reader.read(65536):
-            writer.write(data)
+        while piece := await reader.read(65536):
+            writer.write(piece)
             await writer.drain()
     writer.close()
 

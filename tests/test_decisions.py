@@ -90,7 +90,7 @@ def bound_names(node: ast.AST) -> Iterator[str]:
 @cache
 def classes() -> dict[str, set[str]]:
     """The members of each class, with those that it inherits from classes of the sources."""
-    own: dict[str, set[str]] = {}
+    class_members: dict[str, set[str]] = {}
     bases: dict[str, set[str]] = {}
     for tree in trees().values():
         for node in ast.walk(tree):
@@ -98,12 +98,12 @@ def classes() -> dict[str, set[str]]:
                 continue
             members = set(chain.from_iterable(map(bound_names, node.body)))
             attributes = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
-            own.setdefault(node.name, set()).update(members | attributes)
+            class_members.setdefault(node.name, set()).update(members | attributes)
             bases.setdefault(node.name, set()).update(ast.unparse(base) for base in node.bases)
-    for name in own:
-        for base in bases[name] & own.keys():
-            own[name] |= own[base]
-    return own
+    for name in class_members:
+        for base in bases[name] & class_members.keys():
+            class_members[name] |= class_members[base]
+    return class_members
 
 
 @cache

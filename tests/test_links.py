@@ -30,8 +30,8 @@ def anchors(document: Path) -> set[str]:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_relative_link_has_a_target(document: Path) -> None:
     """Each relative link names a file of the repository, and a heading of it where it names one."""
-    for found in _LINK.findall(_CODE.sub("", document.read_text())):
-        link = "".join(found)
+    for match in _LINK.findall(_CODE.sub("", document.read_text())):
+        link = "".join(match)
         path, _, heading = link.partition("#")
         target = document.parent / path if path else document
         if "://" not in link:

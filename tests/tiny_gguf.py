@@ -139,7 +139,13 @@ def finish(writer: Any) -> None:
 
 
 def lora(
-    path: Path, *, seed: int = 1, width: int = 64, rank: int = 4, strength: float = 1.0, **more: Any
+    path: Path,
+    *,
+    seed: int = 1,
+    width: int = 64,
+    rank: int = 4,
+    strength: float = 1.0,
+    **overrides: Any,
 ) -> Path:
     """A LoRA on one matrix of the tiny model, as llama.cpp's converter writes it.
 
@@ -154,7 +160,7 @@ def lora(
         "kind": "lora",
         "alpha": 8.0,
         "second": "lora_b",
-        **more,
+        **overrides,
     }
     writer = gguf.GGUFWriter(path, keys["architecture"])
     draw = np.random.default_rng(seed)

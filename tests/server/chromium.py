@@ -69,11 +69,11 @@ class Page:
 
     def value(self, script: str) -> Any:
         """Return what an expression, or the promise that it gives, has as its value."""
-        found = self.call(
+        reply = self.call(
             "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
         )
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
+        assert "exceptionDetails" not in reply, reply["exceptionDetails"]
+        return reply["result"].get("value")
 
     def choose_files(self, selector: str, *paths: Path) -> None:
         """Choose files in a field, as its dialog does."""
@@ -84,10 +84,10 @@ class Page:
     def wait(self, script: str) -> Any:
         """Return the value of an expression once it is true."""
         end = time.monotonic() + 20
-        while not (found := self.value(f"typeof at === 'function' && ({script})")):
+        while not (value := self.value(f"typeof at === 'function' && ({script})")):
             assert time.monotonic() < end, f"never true: {script}"
             time.sleep(0.05)
-        return found
+        return value
 
     def press(self, *keys: str, control: bool = False) -> None:
         """Press keys one after another; other words are typed as they are."""
@@ -107,8 +107,10 @@ class Page:
     def problems(self) -> list[str]:
         """What axe-core finds that is serious or critical."""
         self.value(AXE.read_text(encoding="utf-8") + ";0")
-        found = self.value("axe.run().then(found => JSON.stringify(found.violations))")
-        worst = [issue for issue in json.loads(found) if issue["impact"] in ("serious", "critical")]
+        report = self.value("axe.run().then(found => JSON.stringify(found.violations))")
+        worst = [
+            issue for issue in json.loads(report) if issue["impact"] in ("serious", "critical")
+        ]
         return [f"{issue['id']}: {issue['nodes'][0]['html']}" for issue in worst]
 
 

@@ -105,17 +105,17 @@ class Serving:
     server: HttpServer
     thread: Thread
 
-    def ask(self, question: str = "Why?", **more: Any) -> httpx.Response:
+    def ask(self, question: str = "Why?", **fields: Any) -> httpx.Response:
         return httpx.post(
-            f"{self.url}/v1/chat/completions", json={"question": question, **more}, timeout=30
+            f"{self.url}/v1/chat/completions", json={"question": question, **fields}, timeout=30
         )
 
-    def stream(self, question: str = "Why?", **more: Any) -> list[tuple[str, str]]:
-        lines = self.ask(question, stream=True, **more).text.split("\n")[:-1]
+    def stream(self, question: str = "Why?", **fields: Any) -> list[tuple[str, str]]:
+        lines = self.ask(question, stream=True, **fields).text.split("\n")[:-1]
         return [(kind, text) for kind, text in map(json.loads, lines)]
 
-    def open(self, question: str = "Why?", **more: Any) -> Any:
-        body = {"question": question, "stream": True, **more}
+    def open(self, question: str = "Why?", **fields: Any) -> Any:
+        body = {"question": question, "stream": True, **fields}
         return httpx.stream("POST", f"{self.url}/v1/chat/completions", json=body, timeout=30)
 
 

@@ -34,9 +34,9 @@ class Socket:
         address = urlsplit(url)
         self._socket = socket.create_connection((address.hostname, address.port), 60)
         self._protocol = WSConnection(ConnectionType.CLIENT)
-        own = dict(headers or {})
-        host = own.pop("host", address.netloc)
-        pairs = [(name.encode(), value.encode()) for name, value in own.items()]
+        other_headers = dict(headers or {})
+        host = other_headers.pop("host", address.netloc)
+        pairs = [(name.encode(), value.encode()) for name, value in other_headers.items()]
         request = Request(host=host, target=path, extra_headers=pairs)
         self._socket.sendall(self._protocol.send(request))
         self._events: list[Any] = []

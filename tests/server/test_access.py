@@ -68,8 +68,8 @@ class Answer:
 
     @property
     def error(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.body)["error"]
-        return found
+        fields: dict[str, Any] = json.loads(self.body)["error"]
+        return fields
 
 
 def ask(
@@ -250,9 +250,11 @@ def test_a_preflight_needs_no_key() -> None:
         ask(rules, method="OPTIONS", headers=[("origin", "https://evil.example"), *headers]).status
         == 403
     )
-    for method, more in (("OPTIONS", []), ("POST", headers)):  # neither is a preflight
+    for method, extra_headers in (("OPTIONS", []), ("POST", headers)):  # neither is a preflight
         assert (
-            ask(rules, method=method, headers=[("origin", "https://chat.example"), *more]).status
+            ask(
+                rules, method=method, headers=[("origin", "https://chat.example"), *extra_headers]
+            ).status
             == 401
         )
     # Errors can be read by the page, too.
@@ -344,9 +346,13 @@ def test_the_file_of_keys_has_hashes_for_its_owner(tmp_path: Path) -> None:
     keys.add(replace(key, max_cost_day=Decimal("2.50"), pool="cheap"))
     assert keys.path.stat().st_mode & 0o777 == 0o600
     assert text not in keys.path.read_text()
-    found = find_key(ClientKeys(tmp_path / "config").all(), text)
-    assert found is not None
-    assert (found.name, found.max_cost_day, found.pool) == ("laptop", Decimal("2.50"), "cheap")
+    stored_key = find_key(ClientKeys(tmp_path / "config").all(), text)
+    assert stored_key is not None
+    assert (stored_key.name, stored_key.max_cost_day, stored_key.pool) == (
+        "laptop",
+        Decimal("2.50"),
+        "cheap",
+    )
     with pytest.raises(UsageError, match="already"):
         keys.add(key)
     with pytest.raises(UsageError, match="name"):
@@ -391,8 +397,8 @@ def add(stage: Stage, name: str, *options: str) -> str:
     return stage.ok("serve", "keys", "add", name, *options).out.strip()
 
 
-def ask_with(served: Serving, key: str, model: str = "conductor", **more: Any) -> httpx.Response:
-    body = {"model": model, "messages": [{"role": "user", "content": "Why?"}], **more}
+def ask_with(served: Serving, key: str, model: str = "conductor", **fields: Any) -> httpx.Response:
+    body = {"model": model, "messages": [{"role": "user", "content": "Why?"}], **fields}
     headers = {"authorization": f"Bearer {key}"}
     return httpx.post(f"{served.url}/v1/chat/completions", json=body, headers=headers, timeout=30)
 

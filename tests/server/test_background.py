@@ -37,7 +37,7 @@ SUMMARIES = "You are a helpful AI assistant tasked with summarizing conversation
 SHELL = Tool(name="shell")
 
 
-def asked(*texts: str, system: str = "", **fields: Any) -> ClientRequest:
+def request_of(*texts: str, system: str = "", **fields: Any) -> ClientRequest:
     first = (Message(role="system", content=system),) if system else ()
     turns = tuple(
         Message(role="assistant" if n % 2 else "user", content=text) for n, text in enumerate(texts)
@@ -60,11 +60,11 @@ def task(words: str, field: str = "title") -> str:
 @pytest.mark.parametrize(
     ("kind", "headers", "request_"),
     [
-        ("title", CLAUDE, asked("Fix it", schema=TITLE_SCHEMA, system=CLAUDE_SYSTEM)),
+        ("title", CLAUDE, request_of("Fix it", schema=TITLE_SCHEMA, system=CLAUDE_SYSTEM)),
         (
             "title",
             CLAUDE,
-            asked(
+            request_of(
                 "Fix it",
                 system=f"{CLAUDE_SYSTEM}\n\nGenerate a concise, sentence-case title (3 words).",
             ),
@@ -72,7 +72,7 @@ def task(words: str, field: str = "title") -> str:
         (
             "compaction",
             CLAUDE,
-            asked(
+            request_of(
                 "Fix it",
                 "Done.",
                 (
@@ -86,34 +86,38 @@ def task(words: str, field: str = "title") -> str:
         (
             "title",
             OPENCODE,
-            asked("Generate a title for this conversation:", system=OPENCODE_TITLE),
+            request_of("Generate a title for this conversation:", system=OPENCODE_TITLE),
         ),
-        ("compaction", OPENCODE, asked("Hi", "Hello", "Summarize.", system=SUMMARIES)),
+        ("compaction", OPENCODE, request_of("Hi", "Hello", "Summarize.", system=SUMMARIES)),
         (
             "title",
             {},
-            asked(task("Generate a concise title summarizing the chat history.")),
+            request_of(task("Generate a concise title summarizing the chat history.")),
         ),
         (
             "tags",
             {},
-            asked(task("Generate 1-3 broad tags of the main themes of the chat history", "tags")),
+            request_of(
+                task("Generate 1-3 broad tags of the main themes of the chat history", "tags")
+            ),
         ),
         (
             "follow_ups",
             {},
-            asked(task("Predict 3-5 useful messages this user might send next", "follow_ups")),
+            request_of(task("Predict 3-5 useful messages this user might send next", "follow_ups")),
         ),
         (
             "search_queries",
             {},
-            asked(task("Analyze the chat history for search queries, and write them", "queries")),
+            request_of(
+                task("Analyze the chat history for search queries, and write them", "queries")
+            ),
         ),
-        ("compaction", codex("compaction"), asked("Summarize.", tools=(SHELL,))),
+        ("compaction", codex("compaction"), request_of("Summarize.", tools=(SHELL,))),
         (
             "title",
             codex("turn"),
-            asked(
+            request_of(
                 (
                     "Generate a concise, single-line task title of at most 36 characters.\n\nUser "
                     "prompt:\nFix it"
@@ -125,7 +129,7 @@ def task(words: str, field: str = "title") -> str:
         (
             "compaction",
             OPENCODE,
-            asked(
+            request_of(
                 "Here is the conversation so far:\n\n<conversation>\n[User]: Hi\n</conversation>",
                 system="You are a context summarization agent. You are given a conversation.",
             ),
@@ -133,7 +137,7 @@ def task(words: str, field: str = "title") -> str:
         (
             "commit_message",
             {},
-            asked(
+            request_of(
                 "# Diffs:\n+x",
                 system=(
                     "You are an expert software engineer that generates concise,\n"
@@ -176,12 +180,15 @@ QUESTIONS = (
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_question_is_no_request_of_a_client_for_itself(question: str) -> None:
     """Whatever it is about, and however it is asked."""
-    more: list[dict[str, Any]] = [
+    request_fields: list[dict[str, Any]] = [
         {},
         {"system": "You are a helpful assistant."},
         {"tools": (SHELL,)},
     ]
-    for request in (asked("Hi", "Hello", question), *(asked(question, **each) for each in more)):
+    for request in (
+        request_of("Hi", "Hello", question),
+        *(request_of(question, **fields) for fields in request_fields),
+    ):
         assert classify_utility_request(request, {}) is None
 
 
@@ -196,27 +203,33 @@ def test_a_question_in_a_coding_client_is_no_request_for_itself(headers: dict[st
         "Summarize the file a.py",
     ):
         assert (
-            classify_utility_request(asked(question, system=CLAUDE_SYSTEM, tools=(SHELL,)), headers)
+            classify_utility_request(
+                request_of(question, system=CLAUDE_SYSTEM, tools=(SHELL,)), headers
+            )
             is None
         )
-        assert classify_utility_request(asked(question, system=CLAUDE_SYSTEM), headers) is None
-        assert classify_utility_request(asked(question, schema=two), headers) is None
+        assert classify_utility_request(request_of(question, system=CLAUDE_SYSTEM), headers) is None
+        assert classify_utility_request(request_of(question, schema=two), headers) is None
         assert (
-            classify_utility_request(asked(question, schema=TITLE_SCHEMA, tools=(SHELL,)), headers)
+            classify_utility_request(
+                request_of(question, schema=TITLE_SCHEMA, tools=(SHELL,)), headers
+            )
             is None
         )
 
 
 def test_an_application_may_have_titles_as_its_question() -> None:
-    assert classify_utility_request(asked("Whales", schema=TITLE_SCHEMA), {}) is None
-    assert classify_utility_request(asked("Ann: Hi. Ben: Hello.", system=SUMMARIES), {}) is None
+    assert classify_utility_request(request_of("Whales", schema=TITLE_SCHEMA), {}) is None
+    assert (
+        classify_utility_request(request_of("Ann: Hi. Ben: Hello.", system=SUMMARIES), {}) is None
+    )
 
 
 @pytest.mark.parametrize(
     "value", ["", "{", "[]", "1", '"compaction"', '{"request_kind": 1}', "[" * 5000]
 )
 def test_a_strange_header_is_no_error(value: str) -> None:
-    assert classify_utility_request(asked("Hi"), {"x-codex-turn-metadata": value}) is None
+    assert classify_utility_request(request_of("Hi"), {"x-codex-turn-metadata": value}) is None
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -67,9 +67,9 @@ def read(connection: socket.socket) -> bytes:
     received = b""
     while piece := connection.recv(65536):
         received += piece
-        head, found, body = received.partition(b"\r\n\r\n")
+        head, separator, body = received.partition(b"\r\n\r\n")
         for line in head.lower().split(b"\r\n"):
-            if found and line.startswith(b"content-length:") and len(body) >= int(line[15:]):
+            if separator and line.startswith(b"content-length:") and len(body) >= int(line[15:]):
                 return received
     return received
 
@@ -95,16 +95,16 @@ def status(answer: bytes) -> int:
 
 
 def error(answer: bytes) -> dict[str, Any]:
-    found = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
-    assert isinstance(found["message"], str)
-    assert found["type"]
-    return dict(found)
+    error_object = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+    assert isinstance(error_object["message"], str)
+    assert error_object["type"]
+    return dict(error_object)
 
 
-def body_of(path: str, **more: Any) -> bytes:
-    body = BODY | more
+def body_of(path: str, **fields: Any) -> bytes:
+    body = BODY | fields
     if path.endswith("responses"):
-        body = {"model": body["model"], "input": body["messages"]} | more
+        body = {"model": body["model"], "input": body["messages"]} | fields
     return json.dumps(body).encode()
 
 
@@ -120,7 +120,7 @@ def test_bad_bodies_get_the_error_of_their_api(server: Serving, key: str) -> Non
             "list": b"[]",
             "deep": b'{"a":' * 100_000,
             "nan": b'{"temperature": NaN}',
-            **{name: body_of(path, **more) for name, more in wrong.items()},
+            **{name: body_of(path, **fields) for name, fields in wrong.items()},
         }
         for name, body in bad.items():
             answer = send(server, request(path, body, auth))
@@ -155,11 +155,11 @@ def test_each_answer_has_one_id_under_both_names(server: Serving, key: str, path
         for old, new in ((b"POST", b"PATCH"), (b"HTTP/1.1", b"x"))
     ]
     none = [request(path, good), request(path, b"{", auth), packed, *wrong]
-    for data in (*runs, *none):
-        answer = send(server, data)
+    for sent in (*runs, *none):
+        answer = send(server, sent)
         head, _, body = answer.partition(b"\r\n\r\n")
         ids = re.findall(rb"(?mi)^(?:x-)?request-id: (\S+)", head)
-        assert (len(ids), len(set(ids)), ids[0].startswith(b"req_")) == (2, 1, data in none)
+        assert (len(ids), len(set(ids)), ids[0].startswith(b"req_")) == (2, 1, sent in none)
         reply = json.loads(body)
         if path == PATHS[2] and reply["type"] == "error":
             assert reply["request_id"] == ids[0].decode()
@@ -211,13 +211,13 @@ def test_ambiguous_http_is_refused(server: Serving) -> None:
 
     What has no end gets 414.
     """
-    for data in AMBIGUOUS:
-        answer = send(server, data)
-        assert status(answer) == 400, data
+    for sent in AMBIGUOUS:
+        answer = send(server, sent)
+        assert status(answer) == 400, sent
         assert error(answer)["code"] in {"invalid_http", "duplicate_header"}
     for size in (65_800, 100_000, 1_000_000):
         whole = b"GET /" + b"a" * size + b" HTTP/1.1\r\nHost: a\r\n\r\n"
-        assert [status(send(server, data)) for data in (whole, whole[:-30])] == [414, 414]
+        assert [status(send(server, sent)) for sent in (whole, whole[:-30])] == [414, 414]
 
 
 def test_old_clients_are_answered(server: Serving, key: str) -> None:
@@ -415,19 +415,19 @@ def test_a_server_answers_and_ends_while_a_schema_is_checked(stage: Stage) -> No
         pending = pool.submit(
             httpx.post, f"{url}{PATHS[0]}", json={**BODY, "response_format": FORM}, timeout=60
         )
-        while not (found := checking(served.pid)):
+        while not (processes := checking(served.pid)):
             assert not pending.done()
         health = httpx.get(f"{url}/health")
-        assert (health.json()["running"], found[0].is_running()) == (1, True)
+        assert (health.json()["running"], processes[0].is_running()) == (1, True)
         served.send_signal(signal.SIGTERM)
         done = finished(served)
         assert pending.exception() is not None or pending.result().status_code >= 400
     assert done.code in (0, 143), done.err
-    assert not psutil.pid_exists(found[0].pid)
+    assert not psutil.pid_exists(processes[0].pid)
 
 
 @pytest.mark.parametrize(
-    "data",
+    "body",
     [
         b"",
         b"{",
@@ -448,11 +448,11 @@ def test_a_server_answers_and_ends_while_a_schema_is_checked(stage: Stage) -> No
         b'{"a": [' + b"{}," * 130_000 + b"{}]}",
         b'{"a": "' + rb"[\"" * 2_100_000 + b'"}',
     ],
-    ids=lambda data: str(len(data)),
+    ids=lambda body: str(len(body)),
 )
-def test_what_is_no_json_object_is_refused(data: bytes) -> None:
+def test_what_is_no_json_object_is_refused(body: bytes) -> None:
     with pytest.raises(RequestError) as caught:
-        read_json_body(data)
+        read_json_body(body)
     assert (caught.value.status, caught.value.code) == (400, "invalid_json")
 
 

@@ -34,7 +34,7 @@ OVER = {"completed", "failed", "expired", "cancelled"}
 
 
 @pytest.fixture
-def one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
+def repeater(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     """One worker, which repeats the number of a question, and fails for 13.
 
     A batch looks around often.
@@ -48,14 +48,14 @@ def one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 @pytest.fixture(params=["files", "postgres"])
 def stored(
-    request: pytest.FixtureRequest, one: Stage, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, repeater: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stage]:
     """The same, with each kind of state."""
     if request.param == "postgres":
         monkeypatch.setenv(
             "CONDUCTOR_LLM_STATE", request.getfixturevalue("postgres").new_database()
         )
-    yield one
+    yield repeater
     shared_state.cache_clear()
 
 
@@ -64,7 +64,7 @@ def client(server: Serving | str, key: str = "none") -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
 
 
-def line(number: int, url: str = CHAT, **more: Any) -> dict[str, Any]:
+def line(number: int, url: str = CHAT, **fields: Any) -> dict[str, Any]:
     question = f"number {number}"
     body = (
         {"messages": [{"role": "user", "content": question}]}
@@ -76,26 +76,26 @@ def line(number: int, url: str = CHAT, **more: Any) -> dict[str, Any]:
         "method": "POST",
         "url": url,
         "body": {"model": "conductor", **body},
-        **more,
+        **fields,
     }
 
 
 def upload(at: openai.OpenAI, lines: list[Any]) -> str:
-    data = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
-    return at.files.create(file=("q.jsonl", io.BytesIO(data.encode())), purpose="batch").id
+    text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
+    return at.files.create(file=("q.jsonl", io.BytesIO(text.encode())), purpose="batch").id
 
 
 def begin(at: openai.OpenAI, source: str | list[Any], url: str = CHAT) -> Any:
     """Begin a batch over a file, or over lines that are uploaded first."""
     file = source if isinstance(source, str) else upload(at, source)
-    asked = cast("Any", at.batches)
-    return asked.create(
+    resource = cast("Any", at.batches)
+    return resource.create(
         input_file_id=file, endpoint=url, completion_window="24h", metadata={"for": "a test"}
     )
 
 
 def over(at: openai.OpenAI, name: str) -> Any:
-    return until(lambda: (found := at.batches.retrieve(name)).status in OVER and found)
+    return until(lambda: (batch := at.batches.retrieve(name)).status in OVER and batch)
 
 
 def finished(at: openai.OpenAI, name: str) -> int:
@@ -196,14 +196,14 @@ def test_a_request_that_the_planner_refuses_keeps_no_other_waiting(stored: Stage
     ],
 )
 def test_a_batch_with_a_bad_line_fails_before_anything_is_asked(
-    one: Stage, monkeypatch: pytest.MonkeyPatch, lines: list[Any], message: str
+    repeater: Stage, monkeypatch: pytest.MonkeyPatch, lines: list[Any], message: str
 ) -> None:
     monkeypatch.setattr(batches, "MAX_LINES", 3)
     with serving() as server, client(server) as at:
         failed = over(at, begin(at, lines).id)
         assert failed.status == "failed"
         assert message in failed.errors.data[0].message
-        assert not one.asked("alpha")
+        assert not repeater.asked("alpha")
 
 
 @pytest.mark.parametrize("end", ["cancelled", "expired"])
@@ -260,7 +260,7 @@ def test_batches_of_one_file_do_not_disturb_each_other(stored: Stage) -> None:
 
 
 def test_a_database_that_is_away_fails_no_request_of_a_batch(
-    one: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+    repeater: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CONDUCTOR_LLM_STATE", postgres.new_database())
     monkeypatch.setattr(batches, "AWAY_SECONDS", 0.05)
@@ -292,21 +292,21 @@ def test_a_database_that_is_away_fails_no_request_of_a_batch(
 
 
 @pytest.fixture
-def keys(one: Stage) -> dict[str, str]:
+def keys(repeater: Stage) -> dict[str, str]:
     """Two keys; the first has money for two answers a day, of 0.007 each."""
     prices = {"alpha": "input = 0, output = 1000", "planner": "input = 0, output = 0"}
     tables = {name: f"price = {{ {price} }}\nmax_tokens = 7" for name, price in prices.items()}
-    one.configure(workers=tables, conductor="planner")
-    found = ClientKeys(one.config.parent)
+    repeater.configure(workers=tables, conductor="planner")
+    client_keys = ClientKeys(repeater.config.parent)
     made = dict[str, str]()
     for name, most in (("ann", Decimal("0.015")), ("ben", None)):
         key, made[name] = make_key(name)
-        found.add(replace(key, max_cost_day=most))
+        client_keys.add(replace(key, max_cost_day=most))
     return made
 
 
 def test_each_client_sees_its_own_and_a_limit_of_the_day_lets_a_batch_wait(
-    one: Stage, keys: dict[str, str]
+    repeater: Stage, keys: dict[str, str]
 ) -> None:
     with (
         serving() as server,
@@ -327,7 +327,7 @@ def test_each_client_sees_its_own_and_a_limit_of_the_day_lets_a_batch_wait(
         ann.batches.cancel(begun.id)
         done = over(ann, begun.id)
         assert (done.status, len(lines_of(ann, done.output_file_id))) == ("cancelled", 2)
-    assert "ann" in one.ok("cost", "--by", "key").out
+    assert "ann" in repeater.ok("cost", "--by", "key").out
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,11 @@ def test_each_client_sees_its_own_and_a_limit_of_the_day_lets_a_batch_wait(
     ],
 )
 def test_an_upload_is_bounded_and_says_what_it_is_for(
-    one: Stage, monkeypatch: pytest.MonkeyPatch, fields: dict[str, str], status: int, message: str
+    repeater: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    fields: dict[str, str],
+    status: int,
+    message: str,
 ) -> None:
     monkeypatch.setattr(files, "MAX_UPLOAD", 10)
     with serving() as server:
@@ -352,4 +356,4 @@ def test_an_upload_is_bounded_and_says_what_it_is_for(
         for limit in ("0", "x", "000001" + "0" * 6, "9" * 5000):
             listed = httpx.get(f"{server.url}/v1/files", params={"limit": limit})
             assert listed.status_code == 400, limit
-    assert not list(Path(one.home).glob("state/conductor-llm/files/*"))
+    assert not list(Path(repeater.home).glob("state/conductor-llm/files/*"))

@@ -49,13 +49,17 @@ SCREEN = Attachment(name="screen.png", media_type="image/png", sha256="0" * 64, 
 ASK = Message(role="user", content="Rename it.")
 
 
-def call(index: int, own: str, arguments: str = '{"file": "a.py"}') -> Chunk:
-    return Chunk(tool_call=ToolCallDelta(index=index, id=own, name="edit", arguments=arguments))
-
-
-def ends(**data: Any) -> Chunk:
+def call(index: int, provider_id: str, arguments: str = '{"file": "a.py"}') -> Chunk:
     return Chunk(
-        usage=Usage(tokens_in=9, tokens_out=4, calls=1), finish="tool", provider_data=data or SIGNED
+        tool_call=ToolCallDelta(index=index, id=provider_id, name="edit", arguments=arguments)
+    )
+
+
+def ends(**provider_fields: Any) -> Chunk:
+    return Chunk(
+        usage=Usage(tokens_in=9, tokens_out=4, calls=1),
+        finish="tool",
+        provider_data=provider_fields or SIGNED,
     )
 
 
@@ -74,7 +78,7 @@ class Orchestra:
     def plan_again(self) -> None:
         self.orchestra = with_team(self.orchestra, model=ScriptedModel([self._plan]))
 
-    def asked(
+    def read_request(
         self,
         *messages: Message,
         workers: tuple[str, ...] = WORKERS,
@@ -91,12 +95,12 @@ class Orchestra:
         return read_conversation(request, files, accepted, self.traces.get, IDS)
 
     def conversation(self, *messages: Message, **how: Any) -> Conversation:
-        found = self.asked(*messages, **how).question.conversation
-        assert found is not None
-        return found
+        talk = self.read_request(*messages, **how).question.conversation
+        assert talk is not None
+        return talk
 
     def answer(self, *messages: Message, **how: Any) -> tuple[Trace, Message]:
-        request = self.asked(*messages, **how)
+        request = self.read_request(*messages, **how)
         run, _ = play(self.orchestra, request.question, plan=request.plan)
         self.traces[run.id] = run.trace
         trace = run.trace
@@ -113,7 +117,10 @@ def begun(*bobs: list[Any], **how: Any) -> tuple[Orchestra, Message]:
 
 def results(reply: Message, *texts: str) -> list[Message]:
     answered = zip(reply.tool_calls, texts, strict=True)
-    return [Message(role="tool", content=text, tool_call_id=each.id) for each, text in answered]
+    return [
+        Message(role="tool", content=text, tool_call_id=tool_call.id)
+        for tool_call, text in answered
+    ]
 
 
 def test_a_question_is_planned_with_the_conversation_word_for_word() -> None:
@@ -122,7 +129,7 @@ def test_a_question_is_planned_with_the_conversation_word_for_word() -> None:
         Message(role="assistant", content="Done."),
         Message(role="user", content="Now test it."),
     )
-    request = Orchestra().asked(
+    request = Orchestra().read_request(
         Message(role="system", content="Be brief."), *talk, max_tokens=7, stop=("END",)
     )
     question = request.question
@@ -144,7 +151,9 @@ def test_the_worker_that_asked_goes_on_with_its_own_ids_and_data() -> None:
     sent = [request.messages for request in orchestra.bob.requests]
     assert sent[1][: len(sent[0])] == sent[0]
     assert sent[2][: len(sent[1])] == sent[1]
-    assert [(each.role, each.content, each.tool_call_id) for each in sent[1][len(sent[0]) :]] == [
+    assert [
+        (message.role, message.content, message.tool_call_id) for message in sent[1][len(sent[0]) :]
+    ] == [
         ("assistant", "I edit.", ""),
         ("tool", "one", "e1"),
         ("tool", "two", "e2"),
@@ -160,17 +169,17 @@ def test_the_same_worker_is_asked_the_next_question_with_its_own_ids_and_data() 
     orchestra, reply = begun(TWICE, ["Done."], ["Tested."], plan="B | | rename it\n")
     first = (ASK, reply, *results(reply, "one", "two"))
     _, done = orchestra.answer(*first)
-    new = Message(role="user", content="Test it.")
+    follow_up = Message(role="user", content="Test it.")
     orchestra.plan_again()
-    question = orchestra.asked(*first, done, new).question
-    trace, _ = orchestra.answer(*first, done, new)
+    question = orchestra.read_request(*first, done, follow_up).question
+    trace, _ = orchestra.answer(*first, done, follow_up)
     sent = [request.messages for request in orchestra.bob.requests]
     assert trace.answer == "Tested."
-    assert sent[2] == (*sent[1], done, new)
+    assert sent[2] == (*sent[1], done, follow_up)
     assert sent[2][1].provider_data == SIGNED
-    assert [each.tool_call_id for each in sent[2][2:4]] == ["e1", "e2"]
+    assert [message.tool_call_id for message in sent[2][2:4]] == ["e1", "e2"]
     assert question.conversation is not None
-    assert question.conversation.as_sent_to("ann") == (*first, done, new)
+    assert question.conversation.as_sent_to("ann") == (*first, done, follow_up)
 
 
 def test_narration_that_comes_back_is_taken_out() -> None:
@@ -217,7 +226,7 @@ def test_what_the_client_changed_wins_over_the_trace() -> None:
     orchestra, reply = begun(TWICE, ["Done."])
     edited = replace(ASK, content="Rename it to b.")
     talk = (edited, reply, *results(reply, "one", "two"))
-    request = orchestra.asked(*talk)
+    request = orchestra.read_request(*talk)
     assert request.plan is not None
     assert request.plan.steps[0].worker == "bob"
     assert request.question.conversation is not None
@@ -227,23 +236,23 @@ def test_what_the_client_changed_wins_over_the_trace() -> None:
 def test_without_the_trace_the_same_worker_goes_on_with_the_clients_messages() -> None:
     orchestra, reply = begun(TWICE)
     orchestra.traces.clear()
-    request = orchestra.asked(ASK, reply, *results(reply, "one", "two"))
+    request = orchestra.read_request(ASK, reply, *results(reply, "one", "two"))
     assert request.plan is not None
     assert [step.worker for step in request.plan.steps] == ["bob"]
 
 
 def test_a_text_beside_the_results_goes_along() -> None:
     orchestra, reply = begun(TWICE)
-    one, two = results(reply, "one", "two")
+    first, second = results(reply, "one", "two")
     hurry = Message(role="user", content="Hurry.")
-    conversation = orchestra.conversation(ASK, reply, one, hurry, two)
+    conversation = orchestra.conversation(ASK, reply, first, hurry, second)
     assert [message.content for message in conversation.messages[-3:]] == ["one", "two", "Hurry."]
 
 
 def test_a_missing_result_is_an_error_that_names_the_call() -> None:
     orchestra, reply = begun(TWICE)
     with pytest.raises(RequestError, match=reply.tool_calls[1].id) as caught:
-        orchestra.asked(ASK, reply, results(reply, "one", "two")[0])
+        orchestra.read_request(ASK, reply, results(reply, "one", "two")[0])
     assert (caught.value.status, caught.value.param) == (400, "messages")
 
 
@@ -254,7 +263,7 @@ def test_calls_with_foreign_or_forged_ids_are_planned_anew(forged: str) -> None:
     asks = Message(
         role="assistant", content="", tool_calls=(ToolCall(id=text, name="edit", arguments="{}"),)
     )
-    request = orchestra.asked(
+    request = orchestra.read_request(
         ASK, asks, Message(role="tool", content="edited it", tool_call_id=text)
     )
     assert request.plan is None
@@ -267,7 +276,7 @@ def test_of_calls_of_two_runs_the_newest_counts() -> None:
     signed = [IDS.sign(SignedCall(run=run, worker=worker, index=0)) for run, worker in asked_by]
     calls = tuple(ToolCall(id=call, name="edit", arguments="{}") for call in signed)
     reply = Message(role="assistant", content="", tool_calls=calls)
-    request = Orchestra().asked(ASK, reply, *results(reply, "one", "two"))
+    request = Orchestra().read_request(ASK, reply, *results(reply, "one", "two"))
     assert request.plan is not None
     assert request.plan.steps[0].worker == "bob"
 
@@ -282,13 +291,13 @@ def test_a_result_without_its_call_becomes_a_text_of_the_user() -> None:
 
 def test_a_request_without_a_user_is_refused() -> None:
     with pytest.raises(RequestError, match="no message of the user"):
-        Orchestra().asked(Message(role="system", content="Be brief."))
+        Orchestra().read_request(Message(role="system", content="Be brief."))
 
 
 def test_calls_of_a_nested_run_reach_the_client_and_come_back() -> None:
     orchestra = Orchestra(TWICE, ["Done."], plan="B | | rename it\n")
     nests = plan_of((SELF, (), "Rename it."))
-    run, _ = play(orchestra.orchestra, orchestra.asked(ASK).question, plan=nests)
+    run, _ = play(orchestra.orchestra, orchestra.read_request(ASK).question, plan=nests)
     orchestra.traces[run.id] = run.trace
     reply = Message(
         role="assistant", content=run.trace.answer, tool_calls=client_calls(run.trace, IDS)
@@ -301,18 +310,18 @@ def test_calls_of_a_nested_run_reach_the_client_and_come_back() -> None:
 
 
 def test_json_mode_asks_for_an_object() -> None:
-    assert Orchestra().asked(ASK, json_only=True).question.schema == {"type": "object"}
+    assert Orchestra().read_request(ASK, json_only=True).question.schema == {"type": "object"}
 
 
 def test_an_image_of_a_tool_that_nobody_can_see_is_left_out_with_a_note() -> None:
     orchestra, reply = begun(TWICE, ["Done."])
-    one, two = results(reply, "one", "two")
-    talk = (ASK, reply, replace(one, attachments=(SCREEN,)), two)
-    for more in (
+    first, second = results(reply, "one", "two")
+    talk = (ASK, reply, replace(first, attachments=(SCREEN,)), second)
+    for turns in (
         (),
         (Message(role="assistant", content="Done."), Message(role="user", content="Test it.")),
     ):
-        question = orchestra.asked(*talk, *more).question
+        question = orchestra.read_request(*talk, *turns).question
         assert question.files == ()
         assert question.conversation is not None
         messages = question.conversation.messages
@@ -320,19 +329,19 @@ def test_an_image_of_a_tool_that_nobody_can_see_is_left_out_with_a_note() -> Non
         assert "\n(Left out, because it cannot be seen here: PNG image" in messages[2].content
     # The worker that asked is sent it if it can see it.
     for sees, files in (("bob",), 1), (("ann",), 0):
-        assert len(orchestra.asked(*talk, sees=sees).question.files) == files
+        assert len(orchestra.read_request(*talk, sees=sees).question.files) == files
 
 
 def test_an_image_that_the_user_attaches_now_is_never_left_out() -> None:
     shown = replace(ASK, attachments=(SCREEN,))
-    assert len(Orchestra(TWICE).asked(shown).question.files) == 1
+    assert len(Orchestra(TWICE).read_request(shown).question.files) == 1
     talk = (
         shown,
         Message(role="assistant", content="I cannot."),
         Message(role="user", content="Then guess."),
     )
-    assert Orchestra(TWICE).asked(*talk).question.files == ()
-    assert len(Orchestra(TWICE).asked(*talk, sees=("ann",)).question.files) == 1
+    assert Orchestra(TWICE).read_request(*talk).question.files == ()
+    assert len(Orchestra(TWICE).read_request(*talk, sees=("ann",)).question.files) == 1
 
 
 CALL = SignedCall(
@@ -434,7 +443,7 @@ AIDER_EXAMPLE = (
 )
 
 
-def asked(*talk: Message) -> tuple[list[str], int]:
+def split_context(*talk: Message) -> tuple[list[str], int]:
     messages, context = without_context(talk)
     return [message.content for message in messages if message.role == "user"], sum(
         map(len, context)
@@ -465,7 +474,7 @@ def question_of(talk: tuple[Message, ...]) -> Question:
 def test_the_context_of_known_clients_is_told_from_the_question(
     talk: tuple[Message, ...], left: str
 ) -> None:
-    texts, length = asked(*talk)
+    texts, length = split_context(*talk)
     assert "\n".join(filter(None, texts)) == left
     assert length > 40
 
@@ -481,20 +490,20 @@ def test_the_context_of_known_clients_is_told_from_the_question(
     ],
 )
 def test_other_texts_are_left_as_they_are(text: str) -> None:
-    assert asked(*user(text)) == ([text], 0)
+    assert split_context(*user(text)) == ([text], 0)
 
 
 @pytest.mark.parametrize("length", [MAX_SEARCHED_CHARACTERS - 9, 3 * MAX_SEARCHED_CHARACTERS])
 def test_context_is_found_behind_a_long_text(length: int) -> None:
     """It is looked for in pieces, between which other threads go on."""
     question = "x" * length
-    assert asked(*user(f"{question}\n{CLAUDE}")) == ([question], len(CLAUDE))
+    assert split_context(*user(f"{question}\n{CLAUDE}")) == ([question], len(CLAUDE))
 
 
 def test_a_conversation_of_nothing_but_context_is_what_is_asked() -> None:
-    assert asked(*user(CODEX)) == ([CODEX], 0)
+    assert split_context(*user(CODEX)) == ([CODEX], 0)
     talk = (*user("Fix it."), Message(role="assistant", content="Done."), *user(CLAUDE_LATE))
-    assert asked(*talk) == (["Fix it.", CLAUDE_LATE], 0)
+    assert split_context(*talk) == (["Fix it.", CLAUDE_LATE], 0)
 
 
 def test_the_examples_of_aider_are_no_earlier_turns() -> None:

@@ -114,7 +114,7 @@ def test_the_models_are_listed_in_the_form_of_each_api(stage: Stage) -> None:
         anthropic = httpx.get(
             f"{server.url}/v1/models", headers={"anthropic-version": "2023-06-01"}
         ).json()
-        one = httpx.get(
+        cheap = httpx.get(
             f"{server.url}/v1/models/cheap", headers={"anthropic-version": "2023-06-01"}
         ).json()
         same = httpx.get(f"{server.url}/v1/models/cheap").json()
@@ -123,8 +123,8 @@ def test_the_models_are_listed_in_the_form_of_each_api(stage: Stage) -> None:
     names = ["conductor", "conductor-mini", "conductor-ultra", "cheap"]
     assert [model["id"] for model in openai["data"]] == names
     assert [model["id"] for model in anthropic["data"]] == names
-    assert (anthropic["data"][0]["type"], one["lifecycle"]) == ("model", "active")
-    assert (same, one, missing.status_code) == (openai["data"][3], anthropic["data"][3], 404)
+    assert (anthropic["data"][0]["type"], cheap["lifecycle"]) == ("model", "active")
+    assert (same, cheap, missing.status_code) == (openai["data"][3], anthropic["data"][3], 404)
     assert [worker.name for worker in TraceStore(stage.traces).ended(answer["run"]).pool] == [
         "beta"
     ]

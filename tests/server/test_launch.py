@@ -78,7 +78,7 @@ def told_context(
 
 
 @pytest.mark.parametrize(
-    ("contexts", "told"),
+    ("contexts", "smallest"),
     [
         ([200_000, 65_536, None], 65_536),
         ([8192, 131_072], 131_072),  # the small one could not hold the client's own prompts
@@ -87,13 +87,13 @@ def told_context(
     ],
 )
 def test_a_client_is_told_the_smallest_context_that_holds_its_work(
-    contexts: list[int | None], told: int
+    contexts: list[int | None], smallest: int
 ) -> None:
     workers = []
     for context in contexts:
         options = {} if context is None else {"context": context}
         workers.append(Worker(name="w", kind="openai", model="m", options=options))
-    assert client_context(workers) == told
+    assert client_context(workers) == smallest
 
 
 @pytest.mark.parametrize("name", list(CLIENTS))

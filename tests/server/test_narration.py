@@ -39,7 +39,7 @@ def narrated(orchestra: Orchestra, **spec: Any) -> tuple[list[Any], ResponseStre
     return pieces, narrator, run.trace
 
 
-def told(
+def narrate(
     planner: Any, limits: Limits = REVIEWED, **workers: Any
 ) -> tuple[list[Any], ResponseStream]:
     cast = {name: ScriptedModel(replies) for name, replies in workers.items()}
@@ -50,13 +50,13 @@ def told(
     )[:2]
 
 
-def texts(said: list[Any]) -> list[str]:
-    pieces = chain.from_iterable(pieces for _, pieces in said)
+def texts(narration: list[Any]) -> list[str]:
+    pieces = chain.from_iterable(pieces for _, pieces in narration)
     return [piece.text for piece in pieces if isinstance(piece, AnswerText)]
 
 
-def reasoning(said: list[Any]) -> str:
-    pieces = chain.from_iterable(pieces for _, pieces in said)
+def reasoning(narration: list[Any]) -> str:
+    pieces = chain.from_iterable(pieces for _, pieces in narration)
     return "".join(piece.text for piece in pieces if isinstance(piece, Reasoning))
 
 
@@ -82,14 +82,14 @@ def test_a_verdict_is_not_read_as_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finish", "told"),
+    ("finish", "reported"),
     [("stop", "stop"), ("refusal", "refusal"), ("other", "other"), (None, "stop")],
 )
-def test_an_answer_ends_as_its_step_did(finish: Finish | None, told: Finish) -> None:
+def test_an_answer_ends_as_its_step_did(finish: Finish | None, reported: Finish) -> None:
     run, _ = play(setting("A | - | one", {"ann": ScriptedModel(["fine"])}))
     outcome = outcome_of(replace(run.trace, steps=(replace(run.trace.steps[0], finish=finish),)))
     assert isinstance(outcome, ServedAnswer)
-    assert (outcome.text, outcome.finish) == ("fine", told)
+    assert (outcome.text, outcome.finish) == ("fine", reported)
 
 
 @pytest.mark.parametrize("finish", ["length", "refusal"])
@@ -110,7 +110,7 @@ def test_a_refusal_is_read_as_a_sentence() -> None:
 
 
 def test_a_review_that_mends_the_answer_is_read_as_it_is_written() -> None:
-    narration, narrator = told(
+    narration, narrator = narrate(
         [["A | - | one"], ["B | 0 | Mend it.\n"]],
         ann=[["A ", "draft."]],
         bob=[["The ", "mended ", "answer."]],
@@ -127,7 +127,7 @@ def test_a_review_that_mends_the_answer_is_read_as_it_is_written() -> None:
 
 
 def test_a_review_that_keeps_the_answer_gives_it_once() -> None:
-    narration, narrator = told(
+    narration, narrator = narrate(
         [["A | - | one"], ["accept"]], ann=[["A ", "draft."]], bob=[["never asked"]]
     )
     assert texts(narration) == ["A draft."]
@@ -135,7 +135,7 @@ def test_a_review_that_keeps_the_answer_gives_it_once() -> None:
 
 
 def test_only_the_last_step_of_a_review_is_the_answer() -> None:
-    narration, narrator = told(
+    narration, narrator = narrate(
         [["A | - | one"], ["A | 0 | Look again.\nB | 0 1 | Mend it.\n"]],
         ann=[["A draft."], ["It is wrong."]],
         bob=[["Mended."]],
@@ -144,7 +144,7 @@ def test_only_the_last_step_of_a_review_is_the_answer() -> None:
 
 
 def test_a_review_is_not_written_twice() -> None:
-    narration, narrator = told(
+    narration, narrator = narrate(
         [["A | - | one"], ["B | 0 | Mend it.\n"]],
         ann=[["A draft."]],
         bob=[["The men", BROKEN], ["The mended answer."]],
@@ -157,7 +157,7 @@ def test_a_review_is_not_written_twice() -> None:
 @pytest.mark.parametrize("reviews", [1, 2])
 def test_nothing_is_told_as_reasoning_after_the_first_word(reviews: int) -> None:
     planner = [["A | - | one"], ["B | 0 | Mend it.\n"], ["A | 0 | Mend it again.\n"]]
-    narration, narrator = told(
+    narration, narrator = narrate(
         planner,
         Limits(recursion=reviews),
         ann=[["A draft."], ["Mended ", "twice."]],

@@ -126,16 +126,16 @@ def test_a_document_that_is_not_read_whole_is_told_to_the_client(
     stage: Stage, path: str, body: dict[str, Any], stream: bool
 ) -> None:
     stage.configure(workers={"alpha": 'accepts = ["pdf"]'})
-    asked = {"model": "conductor-mini", "stream": stream, **body}
+    request_body = {"model": "conductor-mini", "stream": stream, **body}
     with serving() as server:
-        answered = httpx.post(f"{server.url}{path}", json=asked, timeout=60)
-    told = "note: scan.pdf: it holds no text, as scanned documents do"
+        answered = httpx.post(f"{server.url}{path}", json=request_body, timeout=60)
+    notice = "note: scan.pdf: it holds no text, as scanned documents do"
     assert answered.status_code == 200, answered.text
-    assert told in answered.text.partition('"notices":[')[2]
+    assert notice in answered.text.partition('"notices":[')[2]
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reason"),
     [
         ("schön und groß".encode("latin-1"), "a text in UTF-8; it may be CP1252"),
         ("Some words".encode("utf-16-le"), "a text in UTF-8; it may be UTF-16LE"),
@@ -143,14 +143,14 @@ def test_a_document_that_is_not_read_whole_is_told_to_the_client(
     ],
 )
 def test_a_text_that_cannot_be_read_is_refused_with_the_reason(
-    stage: Stage, content: bytes, told: str
+    stage: Stage, content: bytes, reason: str
 ) -> None:
     url = "data:text/plain;base64," + base64.b64encode(content).decode()
     part = {"type": "file", "file": {"filename": "a.txt", "file_data": url}}
     with serving() as server:
         refused = ask_with(server.url, "conductor-mini", part)
     assert refused.status_code == 400
-    assert told in refused.json()["error"]["message"]
+    assert reason in refused.json()["error"]["message"]
     assert not stage.posts
 
 
@@ -353,7 +353,7 @@ CLIENT_TOOLS = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "call", "item"), CLIENT_TOOLS, ids=lambda each: str(each)[:30])
+@pytest.mark.parametrize(("tool", "call", "item"), CLIENT_TOOLS, ids=lambda case: str(case)[:30])
 def test_tools_that_a_client_of_responses_runs_come_back_as_their_own_items(
     stage: Stage, tool: dict[str, Any], call: tuple[str, dict[str, Any]], item: dict[str, Any]
 ) -> None:
@@ -529,9 +529,9 @@ def test_a_block_that_cannot_be_served_is_refused_with_those_that_can(stage: Sta
     with serving() as server:
         content = [{"type": "search_result"}]
         refused = message(server.url, messages=[{"role": "user", "content": content}])
-    told = refused.json()["error"]["message"]
-    assert "'tool_result'" in told
-    assert "dropped" not in told
+    error_text = refused.json()["error"]["message"]
+    assert "'tool_result'" in error_text
+    assert "dropped" not in error_text
 
 
 def test_a_response_that_has_ended_cannot_be_cancelled(stage: Stage) -> None:

@@ -100,14 +100,14 @@ def changed(events: list[ev.Event], fields: dict[type[ev.Event], Any]) -> list[e
 
 
 def messages(text: str) -> list[tuple[str, str, Any]]:
-    found = []
+    received = []
     for part in text.split("\n\n"):
         fields = dict(
             line.split(": ", 1) for line in part.split("\n") if ": " in line and line[0] != ":"
         )
         if fields:
-            found.append((fields["event"], fields.get("id", ""), json.loads(fields["data"])))
-    return found
+            received.append((fields["event"], fields.get("id", ""), json.loads(fields["data"])))
+    return received
 
 
 def nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -204,8 +204,8 @@ def test_events_go_on_after_the_last_one_seen(client: httpx.Client, store: Trace
     assert [number for _, number, _ in frames] == [
         f"{RUN}:{number}" for number in range(1, len(events) + 1)
     ]
-    assert [ev.from_json(data) for _, _, data in frames] == events
-    assert not any("hash" in data for _, _, data in frames)  # it belongs to the file
+    assert [ev.from_json(event) for _, _, event in frames] == events
+    assert not any("hash" in event for _, _, event in frames)  # it belongs to the file
     assert end == ("end", "", {"state": "finished"})
     rest = messages(
         client.get(f"{RUNS}/{RUN}/events", headers={"last-event-id": frames[-2][1]}).text
@@ -252,7 +252,7 @@ def test_a_replay_begins_anywhere_and_ends_as_the_run_did(
         client.get(f"{RUNS}/{RUN}/frames", params={"speed": 16, "from": 1}).text
     )
     assert 1 < len(frames) <= 1 / TICK
-    times = [data["at"] for _, _, data in frames]
+    times = [frame["at"] for _, _, frame in frames]
     assert (times == sorted(times), times[0] < 2, times[-1]) == (True, True, 10.75)
     assert frames[0][2]["state"] == "planning"
     assert (frames[-1][2]["state"], end[2]) == ("finished", {"state": "finished"})
@@ -311,14 +311,14 @@ def test_a_run_with_rules_about_its_texts_is_not_shown(
     client: httpx.Client, store: TraceStore
 ) -> None:
     secret = "20260502-100000-secret"
-    own = "20260502-100001-own000"
+    own_run = "20260502-100001-own000"
     put(store, make.retry(), secret, policy=Policy(local_only=True))
-    put(store, make.retry(), own, policy=Policy(local_only=True), origin="serve")
+    put(store, make.retry(), own_run, policy=Policy(local_only=True), origin="serve")
     rows = {row["run"]: row for row in client.get(RUNS).json()["runs"]}
     assert (rows[secret]["shown"], "primes" in rows[secret]["question"]) == (False, False)
-    assert (rows[own]["shown"], "primes" in rows[own]["question"]) == (True, True)
+    assert (rows[own_run]["shown"], "primes" in rows[own_run]["question"]) == (True, True)
     assert client.get(f"{RUNS}/{secret}").status_code == 403
-    assert client.get(f"{RUNS}/{own}").status_code == 200
+    assert client.get(f"{RUNS}/{own_run}").status_code == 200
 
 
 EVIL = (
@@ -345,13 +345,13 @@ def test_hostile_texts_are_harmless(client: httpx.Client, store: TraceStore) -> 
         assert tags <= {"p", "br", "pre", "code"}
         assert not re.search(r"<[^>]*=", section.get("html", ""))
     (frame,) = (
-        data
-        for kind, _, data in messages(client.get(f"{RUNS}/{RUN}/frames").text)
+        content
+        for kind, _, content in messages(client.get(f"{RUNS}/{RUN}/frames").text)
         if kind == "frame"
     )
-    for data in (whole, step, frame):
+    for payload in (whole, step, frame):
         assert not re.search(
-            "[\u202a-\u202e\u2066-\u2069\x1b]", json.dumps(data, ensure_ascii=False)
+            "[\u202a-\u202e\u2066-\u2069\x1b]", json.dumps(payload, ensure_ascii=False)
         )
     # No line of the streams is broken by what is in them.
     raw = client.get(f"{RUNS}/{RUN}/events").content
@@ -381,17 +381,21 @@ def test_a_page_that_is_closed_gives_its_place_back(
 def test_a_frame_lists_the_workers_with_their_prices(
     client: httpx.Client, store: TraceStore
 ) -> None:
-    one, two = make.POOL.workers[:2]
-    more = Price(input=Decimal(4), output=Decimal(8), above=1000)
+    first, second = make.POOL.workers[:2]
+    longer_price = Price(input=Decimal(4), output=Decimal(8), above=1000)
     workers = (
-        replace(one, price=Price(input=Decimal("1.25"), output=Decimal(10))),
-        replace(two, price=None),
-        replace(one, name="free", price=Price(input=Decimal(0), output=Decimal(0))),
-        replace(one, name="long", price=Price(input=Decimal(2), output=Decimal(4), longer=(more,))),
+        replace(first, price=Price(input=Decimal("1.25"), output=Decimal(10))),
+        replace(second, price=None),
+        replace(first, name="free", price=Price(input=Decimal(0), output=Decimal(0))),
+        replace(
+            first,
+            name="long",
+            price=Price(input=Decimal(2), output=Decimal(4), longer=(longer_price,)),
+        ),
     )
     put(store, make.parallel(), pool=Pool(workers=workers))
     *_, (_, _, frame), _ = messages(client.get(f"{RUNS}/{RUN}/frames").text)
-    assert [row[0] for row in frame["workers"]] == [one.name, two.name, "free", "long"]
+    assert [row[0] for row in frame["workers"]] == [first.name, second.name, "free", "long"]
     assert [row[-2:] for row in frame["workers"]] == [
         ["$1.25", "$10.00"],
         ["unknown", "unknown"],
@@ -403,8 +407,8 @@ def test_a_frame_lists_the_workers_with_their_prices(
 def test_a_run_is_rated_and_run_again_by_another_worker(stage: Stage) -> None:
     stage.plan = TWO
     with serving() as server, httpx.Client(base_url=server.url, timeout=30) as client:
-        asked = {"model": "conductor", "input": "Why?"}
-        run = client.post("/v1/responses", json=asked).json()["id"].removeprefix("resp_")
+        request_body = {"model": "conductor", "input": "Why?"}
+        run = client.post("/v1/responses", json=request_body).json()["id"].removeprefix("resp_")
         url = f"{RUNS}/{run}"
         rated = client.post(f"{url}/rating", json={"verdict": "good"}).json()["rated"]
         again = client.post(f"{url}/rerun", json={"step": 2, "worker": "alpha"}).json()["run"]

@@ -37,10 +37,10 @@ class Served:
         children: list[psutil.Process] = psutil.Process(self.process.pid).children()
         return children
 
-    def respond(self, key: str = "", **more: Any) -> httpx.Response:
+    def respond(self, key: str = "", **fields: Any) -> httpx.Response:
         """Ask on a connection of its own, which any of the processes may get."""
         headers = {"idempotency-key": key} if key else {}
-        body = {"model": "conductor-mini", "input": "Why?", **more}
+        body = {"model": "conductor-mini", "input": "Why?", **fields}
         return httpx.post(f"{self.url}/v1/responses", json=body, headers=headers, timeout=30)
 
     def get(self, path: str) -> httpx.Response:

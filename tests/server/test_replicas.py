@@ -43,9 +43,9 @@ def replicas(stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -
     shared_state.cache_clear()
 
 
-def respond(server: Serving, key: str = "", **more: Any) -> httpx.Response:
+def respond(server: Serving, key: str = "", **fields: Any) -> httpx.Response:
     headers = {"idempotency-key": key} if key else {}
-    body = {"model": "conductor-mini", "input": "Why?", **more}
+    body = {"model": "conductor-mini", "input": "Why?", **fields}
     return httpx.post(f"{server.url}/v1/responses", json=body, headers=headers, timeout=30)
 
 
@@ -66,8 +66,8 @@ def test_a_response_is_there_on_every_replica(stage: Stage, replicas: Two) -> No
     assert [event["type"] for event in rest] == ["response.completed"]
     runs = httpx.get(f"{second.url}/v1/conductor/runs").json()["runs"]
     assert [run["run"] for run in runs] == [made["id"].removeprefix("resp_")]
-    more = respond(second, input="And?", previous_response_id=made["id"])
-    assert more.json()["previous_response_id"] == made["id"]
+    continued = respond(second, input="And?", previous_response_id=made["id"])
+    assert continued.json()["previous_response_id"] == made["id"]
     assert b"Why?" in stage.asked("alpha")[-1].body
     assert httpx.delete(url).json()["deleted"] is True
     assert httpx.get(url).status_code == 404
@@ -81,17 +81,17 @@ def test_a_run_that_goes_on_is_followed_from_another_replica(stage: Stage, repli
     until(lambda: stage.asked("alpha"))
     run = first.registry.going_on[0].id
     url = f"{second.url}/v1/responses/resp_{run}"
-    read = until(lambda: (found := httpx.get(url)).status_code == 200 and found)
+    read = until(lambda: (reply := httpx.get(url)).status_code == 200 and reply)
     assert read.json()["status"] == "in_progress"
-    seen = ""
+    stream_text = ""
     with httpx.stream("GET", url, params={"stream": "true"}, timeout=20) as answer:
         for line in answer.iter_lines():
-            seen += f"{line}\n"
+            stream_text += f"{line}\n"
             if "output_text.delta" in line and line.startswith("data: "):
                 first.registry.cancel(run)
-    kinds = [event["type"] for event in events(seen)]
+    kinds = [event["type"] for event in events(stream_text)]
     assert (kinds[0], kinds[-1]) == ("response.created", "response.incomplete")
-    assert deltas(events(seen)) == ["First "]
+    assert deltas(events(stream_text)) == ["First "]
 
 
 def test_a_request_with_an_idempotency_key_is_one_run_on_all_replicas(
@@ -218,15 +218,15 @@ def test_a_server_that_ends_takes_requests_until_its_balancer_knows(stage: Stage
         assert not server.thread.is_alive()
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_a_second_signal_ends_the_pause_and_the_runs(stage: Stage, *, asked: bool) -> None:
+@pytest.mark.parametrize("has_balancer", [False, True])
+def test_a_second_signal_ends_the_pause_and_the_runs(stage: Stage, *, has_balancer: bool) -> None:
     """Without a balancer there is no pause.
 
     With one that never comes back, the second signal ends it.
     """
     stage.models["alpha"] = stalls("Half ")
     with serving() as server:
-        if asked:
+        if has_balancer:
             ready(server)
         with ThreadPoolExecutor(1) as pool:
             asking = pool.submit(

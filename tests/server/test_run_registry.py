@@ -275,13 +275,13 @@ def test_who_sends_many_requests_does_not_keep_others_waiting(
         name: stage.inside("serve", "keys", "add", name).out.split()[-1] for name in ("many", "few")
     }
     with serving() as server, ThreadPoolExecutor() as pool:
-        asked = []
+        futures = []
         for count, name in enumerate(("many", "many", "many", "many", "few"), start=1):
             headers = {"authorization": f"Bearer {keys[name]}"}
-            asked.append(pool.submit(ask_with, server, headers, question=f"Why {name}?"))
+            futures.append(pool.submit(ask_with, server, headers, question=f"Why {name}?"))
             until(lambda count=count: len(server.registry.going_on) == count)  # type: ignore[misc]
         gate.set()
-        assert [future.result().status_code for future in asked] == [200] * 5
+        assert [future.result().status_code for future in futures] == [200] * 5
     assert ["few" in request.body.decode() for request in stage.asked("alpha")].index(True) == 2
 
 
@@ -446,7 +446,7 @@ def test_without_a_port_a_free_one_is_used(monkeypatch: pytest.MonkeyPatch) -> N
     other.close()
 
 
-def taken(turns: FairQueue, owners: str) -> list[QueuePlace]:
+def take_turns(turns: FairQueue, owners: str) -> list[QueuePlace]:
     turns_taken = [turns.take(owner) for owner in owners]
     assert None not in turns_taken
     return [turn for turn in turns_taken if turn is not None]
@@ -455,7 +455,7 @@ def taken(turns: FairQueue, owners: str) -> list[QueuePlace]:
 def test_owners_take_turns_and_each_is_served_in_its_own_order() -> None:
     turns = FairQueue(1, 100)
     owners = ""
-    running, *waiting = taken(turns, "aaaabbc")
+    running, *waiting = take_turns(turns, "aaaabbc")
     while waiting:
         turns.leave(running)
         running = next(turn for turn in waiting if turn.granted.is_set())
@@ -466,21 +466,21 @@ def test_owners_take_turns_and_each_is_served_in_its_own_order() -> None:
 
 def test_a_place_is_given_back_by_who_leaves_before_its_turn() -> None:
     turns = FairQueue(1, 100)
-    running, first, second = taken(turns, "aab")
+    running, first, second = take_turns(turns, "aab")
     turns.leave(first)
     turns.leave(running)
     assert second.granted.is_set()
     turns.leave(second)
     assert turns.waiting == 0
-    assert taken(turns, "c")[0].granted.is_set()
+    assert take_turns(turns, "c")[0].granted.is_set()
 
 
 def test_one_owner_alone_cannot_fill_the_queue() -> None:
     turns = FairQueue(1, 8)
-    taken(turns, "a" * 7)
+    take_turns(turns, "a" * 7)
     assert turns.take("a") is None
     assert turns.waiting == 6
-    taken(turns, "bc")
+    take_turns(turns, "bc")
     assert turns.take("d") is None
 
 
@@ -492,7 +492,7 @@ class Request(ClientRequest):
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Request]]:
-    seen = list[weakref.ref[Request]]()
+    references = list[weakref.ref[Request]]()
     api = PlainApi()
     parse = api.parse
 
@@ -501,12 +501,12 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Request]]:
         request = Request(
             **{name: getattr(read, name) for name in ClientRequest.__dataclass_fields__}
         )
-        seen.append(weakref.ref(request))
+        references.append(weakref.ref(request))
         return request
 
     monkeypatch.setattr(api, "parse", watched)
     monkeypatch.setitem(apis.APIS, "/v1/chat/completions", api)
-    return seen
+    return references
 
 
 def test_nothing_of_a_request_is_held_after_its_end(

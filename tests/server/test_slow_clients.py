@@ -46,14 +46,14 @@ class LongAnswer:
 
 
 def size_when_still(served: ServedRun) -> int:
-    seen = 0
+    size = 0
     since = time.monotonic()
-    while not seen or time.monotonic() - since < 0.3:
-        if served.size != seen:
-            seen = served.size
+    while not size or time.monotonic() - since < 0.3:
+        if served.size != size:
+            size = served.size
             since = time.monotonic()
         time.sleep(0.02)
-    return seen
+    return size
 
 
 def the_run(server: Serving) -> ServedRun:

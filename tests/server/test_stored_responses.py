@@ -12,9 +12,11 @@ from tests.cli.stage import Stage, stalls
 from tests.server.plain_api import deltas, events, serving, text_of, until
 
 
-def respond(url: str, **more: Any) -> httpx.Response:
+def respond(url: str, **fields: Any) -> httpx.Response:
     return httpx.post(
-        f"{url}/v1/responses", json={"model": "conductor-mini", "input": "Why?", **more}, timeout=30
+        f"{url}/v1/responses",
+        json={"model": "conductor-mini", "input": "Why?", **fields},
+        timeout=30,
     )
 
 

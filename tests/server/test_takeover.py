@@ -88,9 +88,9 @@ class Pair:
             return word in self.state.traces.lines_of(run)
         return False
 
-    def stream(self, run: str, **more: Any) -> str:
+    def stream(self, run: str, **options: Any) -> str:
         url = f"{self.other.url}/v1/responses/resp_{run}?stream=true"
-        return httpx.get(url, timeout=30, **more).text
+        return httpx.get(url, timeout=30, **options).text
 
 
 def read(url: str, run: str) -> dict[str, Any]:
@@ -165,8 +165,8 @@ def test_a_run_whose_server_is_killed_is_finished_by_another(pair: Pair) -> None
     until(lambda: stage.asked("beta") and pair.wrote(run, b"step_finished"), "a step")
     paid = "SELECT count(*) FROM conductor_calls WHERE owner IS NULL AND worker = 'alpha'"
     until(lambda: pair.query(paid) == [(1,)], "its cost, which is settled behind the step")
-    before = threading.Thread(target=lambda: seen.append(pair.stream(run)))
-    seen = list[str]()
+    before = threading.Thread(target=lambda: streams.append(pair.stream(run)))
+    streams = list[str]()
     before.start()
     pair.kill()
     response = pair.ended(run)
@@ -183,7 +183,7 @@ def test_a_run_whose_server_is_killed_is_finished_by_another(pair: Pair) -> None
     assert pair.query("SELECT 1 FROM conductor_leases") == []
     before.join(30)
     whole = pair.stream(run)
-    assert text_in(seen[0]) == text_in(whole)
+    assert text_in(streams[0]) == text_in(whole)
     ids = [line.removeprefix("id: ") for line in whole.splitlines() if line.startswith("id: ")]
     middle = ids[len(ids) // 2]
     assert middle.startswith(f"resp_{run}:")
@@ -362,16 +362,16 @@ def test_a_server_that_lost_a_batch_writes_nothing_more_of_it(
 ) -> None:
     url = postgres.new_database()
     name = f"batch_{'0' * 24}"
-    one, other = (SharedServedFiles(tmp_path / name, Database(url)) for name in ("one", "other"))
+    first, second = (SharedServedFiles(tmp_path / name, Database(url)) for name in ("one", "other"))
     record = {"id": name, "object": "batch", "owner": "", "created_at": 1, "status": "in_progress"}
-    one.write(record)
-    with one.held(name, ["file-1"]) as late:
+    first.write(record)
+    with first.held(name, ["file-1"]) as late:
         late.append("file-1", b"first\n")
         assert late.size("file-1") == 6
-        with pytest.raises(BlockingIOError), other.held(name, ["file-1"]):
+        with pytest.raises(BlockingIOError), second.held(name, ["file-1"]):
             pass
         Database(url).call("UPDATE conductor_served SET until = clock_timestamp() - interval '1 s'")
-        with other.held(name, ["file-1"]) as mine:
+        with second.held(name, ["file-1"]) as mine:
             assert mine.path("file-1").read_bytes() == b"first\n"
             late.append("file-1", b"late\n")
             for act in (lambda: late.size("file-1"), lambda: late.write(record)):
@@ -379,6 +379,6 @@ def test_a_server_that_lost_a_batch_writes_nothing_more_of_it(
                     act()
             mine.append("file-1", b"second\n")
             mine.write(record)
-    assert b"".join(one.content("file-1")) == b"first\nsecond\n"  # type: ignore[arg-type]
-    with one.held(name, []):  # both have let it go
+    assert b"".join(first.content("file-1")) == b"first\nsecond\n"  # type: ignore[arg-type]
+    with first.held(name, []):  # both have let it go
         assert len([*(tmp_path / "one/working").iterdir()]) == 1

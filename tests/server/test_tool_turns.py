@@ -64,19 +64,19 @@ class Talk:
         self.calls: list[tuple[str, str]] = []
         self.text = ""
 
-    def post(self, **more: Any) -> httpx.Response:
+    def post(self, **fields: Any) -> httpx.Response:
         name = "input" if self.api == "responses" else "messages"
         body = {
             "model": "conductor",
             "tools": TOOLS[self.api],
             name: self.turns,
             "max_tokens": 500,
-            **more,
+            **fields,
         }
         return httpx.post(f"{self.server.url}/v1/{self.api}", json=body, timeout=30)
 
-    def ask(self, **more: Any) -> httpx.Response:
-        response = self.post(**more)
+    def ask(self, **fields: Any) -> httpx.Response:
+        response = self.post(**fields)
         assert response.status_code == 200, response.text
         answer = response.json()
         if self.api == "messages":
@@ -99,7 +99,8 @@ class Talk:
             message = answer["choices"][0]["message"]
             functions = [(call["id"], call["function"]) for call in message.get("tool_calls", ())]
             self.calls = [
-                (own, json.loads(function["arguments"])["file"]) for own, function in functions
+                (call_id, json.loads(function["arguments"])["file"])
+                for call_id, function in functions
             ]
             self.text = message["content"] or ""
             self.turns.append(message)
@@ -151,7 +152,7 @@ def test_the_worker_that_asked_goes_on_for_two_turns_of_tools(stage: Stage, api:
     assert second[: len(first)] == first
     assert third[: len(second)] == second
     assert [
-        each.get("tool_call_id") for each in second[len(first) :] if each["role"] == "tool"
+        message.get("tool_call_id") for message in second[len(first) :] if message["role"] == "tool"
     ] == ["own0", "own1"]
     assert (len(stage.asked("planner")), len(stage.asked("alpha"))) == (1, 1)
 

@@ -67,7 +67,7 @@ class Editor:
     )
     directory: Path = field(default_factory=Path.cwd)
     messages: list[dict[str, Any]] = field(default_factory=list)
-    asked: list[ToolCallUpdate] = field(default_factory=list)
+    permission_requests: list[ToolCallUpdate] = field(default_factory=list)
     shown: asyncio.Event = field(default_factory=asyncio.Event)
     connection: ClientSideConnection = field(init=False)
     session: str = ""
@@ -94,7 +94,7 @@ class Editor:
     async def request_permission(
         self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **_: Any
     ) -> RequestPermissionResponse:
-        self.asked.append(tool_call)
+        self.permission_requests.append(tool_call)
         choice = self.choose(tool_call, options)
         if choice is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))

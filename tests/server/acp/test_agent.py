@@ -122,7 +122,7 @@ def test_a_plan_waits_for_the_person(stage: Stage) -> None:
         assert (await editor.ask("Why?")).stop_reason == "end_turn"
 
     allowing = talk(Editor(), talking)
-    (offer,) = allowing.asked
+    (offer,) = allowing.permission_requests
     assert offer.title == "Run this plan? 1 alpha: Answer the question."
     assert "estimate: 1 call" in str(offer.content)
     assert "step 1: alpha" in str(offer.content)
@@ -134,7 +134,7 @@ def test_a_plan_waits_for_the_person(stage: Stage) -> None:
         assert dropping.text() == "The plan was dropped. No worker was called."
         assert len(stage.asked("alpha")) == calls
 
-    assert not talk(Editor(), talking, approves=False).asked
+    assert not talk(Editor(), talking, approves=False).permission_requests
 
 
 def test_cancel_stops_the_run_and_ends_what_is_shown(stage: Stage) -> None:
@@ -256,7 +256,7 @@ def test_a_call_of_a_tool_is_asked_about_and_shown(
     assert "asks for something, which was declined" in declined.text("agent_thought_chunk")
     stage.models["alpha"] = calls("write", text="milk")
     allowing = talk(Editor(choose=lambda *_: "once"), talking, flags=flags)
-    (offer,) = allowing.asked
+    (offer,) = allowing.permission_requests
     assert str(offer.title).startswith("alpha wants to call t.write {")
     assert offer.raw_input == {"text": "milk"}
     (_, call) = allowing.updates("tool_call")
@@ -284,7 +284,7 @@ def test_two_sessions_work_in_their_own_directories(stage: Stage, tmp_path: Path
         editor = Editor()
         async with connected(editor):
             await editor.connection.initialize(protocol_version=1)
-            one = await editor.open(cwd=str(tmp_path / "one"))
+            session = await editor.open(cwd=str(tmp_path / "one"))
             asking = asyncio.create_task(editor.ask("Slow?"))
             await editor.until(lambda: editor.text() == "slow")
             await editor.open(cwd=str(tmp_path / "two"))
@@ -292,7 +292,7 @@ def test_two_sessions_work_in_their_own_directories(stage: Stage, tmp_path: Path
             waiting = asyncio.create_task(editor.ask("/plan Quick?"))
             await editor.until(lambda: "waits for the runs in another directory" in editor.text())
             assert not waiting.done()
-            await editor.connection.cancel(session_id=one)
+            await editor.connection.cancel(session_id=session)
             assert (await asking).stop_reason == "cancelled"
             await waiting
             assert "limits: at most 4 calls" in editor.text()

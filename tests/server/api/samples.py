@@ -105,9 +105,9 @@ def written(encoder: AnswerEncoder, end: ServedAnswer, *, pieces: tuple[str, ...
 def events(stream: bytes) -> Iterator[dict[str, Any]]:
     """The data of the events; one that has a type is named after it."""
     for block in stream.decode("ascii").split("\n\n"):
-        head, _, data = block.rpartition("\n")
-        if data.startswith("data: {"):
-            event = json.loads(data.removeprefix("data: "))
+        head, _, data_line = block.rpartition("\n")
+        if data_line.startswith("data: {"):
+            event = json.loads(data_line.removeprefix("data: "))
             assert head.rpartition("\n")[2] == (
                 f"event: {event['type']}" if "type" in event else ""
             )

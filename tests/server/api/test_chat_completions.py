@@ -91,7 +91,9 @@ def test_texts_and_images_keep_their_order() -> None:
     (message,) = read.messages
     assert message.content == "Before:\n\nAfter:"
     body = chat_fields(
-        Request(messages=read.messages, read_attachment=lambda each: read.blobs[each.sha256])
+        Request(
+            messages=read.messages, read_attachment=lambda attachment: read.blobs[attachment.sha256]
+        )
     )
     sent = with_texts(body["messages"])[0]["content"]
     assert sent == [before, image, after, other, image]
@@ -365,13 +367,23 @@ def test_usage_has_a_chunk_of_its_own_where_it_was_asked_for() -> None:
 
 
 def test_the_last_chunk_says_what_the_run_used() -> None:
-    for asked in (parsed(stream=True), parsed(stream=True, stream_options={"include_usage": True})):
-        own = list(events(stream_of(asked)))[-1]["conductor"]
-        assert (own["run"], own["cost"], own["unpriced_calls"]) == (RUN, 0.12, 1)
-        parts = own["usage"]
+    for request in (
+        parsed(stream=True),
+        parsed(stream=True, stream_options={"include_usage": True}),
+    ):
+        conductor_fields = list(events(stream_of(request)))[-1]["conductor"]
+        assert (
+            conductor_fields["run"],
+            conductor_fields["cost"],
+            conductor_fields["unpriced_calls"],
+        ) == (RUN, 0.12, 1)
+        parts = conductor_fields["usage"]
         for name in ("calls", "input_tokens", "cached_tokens", "output_tokens"):
             assert parts["answer"][name] + parts["orchestration"][name] == parts["total"][name]
-        assert [(step["step"], step["worker"], step["output_tokens"]) for step in own["steps"]] == [
+        assert [
+            (step["step"], step["worker"], step["output_tokens"])
+            for step in conductor_fields["steps"]
+        ] == [
             (1, "bob", 1000),
             (2, "alice", 522),
         ]

@@ -25,9 +25,9 @@ TOOL = {"name": "edit", "description": "Edit.", "input_schema": {"type": "object
 CALL = ToolCall(id="call_1", name="edit", arguments='{"file": "a.py"}')
 
 
-def parsed(*messages: Mapping[str, Any], **more: Any) -> ClientRequest:
+def parsed(*messages: Mapping[str, Any], **fields: Any) -> ClientRequest:
     talk = {"messages": list(messages)} if messages else {}
-    return API.parse({**ASKED, **talk, **more})
+    return API.parse({**ASKED, **talk, **fields})
 
 
 def user(*blocks: object) -> dict[str, Any]:
@@ -99,15 +99,15 @@ def test_calls_and_results_of_a_conversation_are_read() -> None:
             {"type": "tool_result", "tool_use_id": "call_3"},
         ),
     )
-    _, reply, failed, seen, empty, messages = request.messages
+    _, reply, failed, shown, empty, messages = request.messages
     calls = (ToolCall(id="call_1", name="edit", arguments='{"a": 1}'),)
     assert (reply.content, reply.tool_calls) == ("I edit it.", calls)
     assert (failed.content, failed.is_error, failed.tool_call_id) == ("failed", True, "call_1")
-    assert (seen.content, [attachment.media_type for attachment in seen.attachments]) == (
+    assert (shown.content, [attachment.media_type for attachment in shown.attachments]) == (
         "see",
         ["image/png"],
     )
-    assert request.blobs[seen.attachments[0].sha256] == png(4, 3)
+    assert request.blobs[shown.attachments[0].sha256] == png(4, 3)
     assert (empty.role, empty.content, messages.content) == ("tool", "", "Hurry.")
 
 
@@ -233,15 +233,15 @@ def test_what_cannot_be_served_is_refused_by_name(param: str, value: Any) -> Non
 def test_tokens_are_counted_by_length() -> None:
     few = API.count_tokens(ASKED)["input_tokens"]
     image = {"type": "image", "source": base64_source(png(750, 100), "image/png")}
-    more = API.count_tokens({**ASKED, "tools": [TOOL], "messages": [user(image, text("a" * 3500))]})
-    assert (few, 1100 < more["input_tokens"] < 1150) == (5, True)
+    many = API.count_tokens({**ASKED, "tools": [TOOL], "messages": [user(image, text("a" * 3500))]})
+    assert (few, 1100 < many["input_tokens"] < 1150) == (5, True)
 
 
 def encoder(*, thinks: bool = True) -> MessagesEncoder:
     return API.encoder(parsed(thinking={"type": "enabled" if thinks else "disabled"}), RUN, 0)
 
 
-def told(stream: bytes) -> list[str]:
+def described_events(stream: bytes) -> list[str]:
     types = list[str]()
     open_block = -1
     index = -1
@@ -273,7 +273,7 @@ def test_a_stream_has_thinking_then_text() -> None:
         out.begin() + out.heartbeat() + out.reasoning("plan\n") + out.text("Hi") + out.heartbeat()
     )
     stream += out.reasoning("late") + out.text("!") + out.end(outcome())
-    assert told(stream) == [
+    assert described_events(stream) == [
         "message_start",
         "+thinking",
         "",
@@ -308,7 +308,7 @@ def test_without_thinking_the_first_block_is_the_text() -> None:
     stream = (
         out.begin() + out.reasoning("plan") + out.heartbeat() + out.text("Hi!") + out.end(outcome())
     )
-    assert told(stream) == [
+    assert described_events(stream) == [
         "message_start",
         "+text",
         "",
@@ -324,7 +324,7 @@ def test_calls_are_blocks_of_their_own() -> None:
     out = encoder(thinks=False)
     stream = out.begin() + out.text("I edit.") + out.tool_call(CALL) + out.tool_call(CALL)
     stream += out.end(outcome(finish="tool", calls=(CALL, CALL)))
-    assert told(stream)[4:] == ["+tool_use", CALL.arguments, "-"] * 2 + [
+    assert described_events(stream)[4:] == ["+tool_use", CALL.arguments, "-"] * 2 + [
         "message_delta",
         "message_stop",
     ]
@@ -333,13 +333,13 @@ def test_calls_are_blocks_of_their_own() -> None:
 
 def test_an_empty_answer_has_a_block_too() -> None:
     out = encoder(thinks=False)
-    assert told(out.begin() + out.end(outcome(text="")))[1:3] == ["+text", "-"]
+    assert described_events(out.begin() + out.end(outcome(text="")))[1:3] == ["+text", "-"]
 
 
 def test_a_failure_ends_the_open_block_and_is_told() -> None:
     out = encoder()
     stream = out.begin() + out.failed(RequestError(502, "workers_failed", "all workers failed"))
-    assert told(stream) == ["message_start", "+thinking", "conductor", "-", "error"]
+    assert described_events(stream) == ["message_start", "+thinking", "conductor", "-", "error"]
     assert list(events(stream))[-1] == {
         "type": "error",
         "error": {"type": "api_error", "message": "all workers failed"},

@@ -44,7 +44,7 @@ def stream_of(end: ServedAnswer, **fields: Any) -> list[dict[str, Any]]:
     return list(events(written(encoder, end, pieces=("Plan.\n", "Step 1.\n"))))
 
 
-def said(items: list[Mapping[str, Any]]) -> list[str]:
+def item_types(items: list[Mapping[str, Any]]) -> list[str]:
     return [str(item["type"]) for item in items]
 
 
@@ -277,7 +277,7 @@ def test_the_last_response_has_all_items_and_the_usage() -> None:
     assert last["output"] == [
         event["item"] for event in sent if event["type"] == "response.output_item.done"
     ]
-    assert said(last["output"]) == ["reasoning", "message", "function_call", "function_call"]
+    assert item_types(last["output"]) == ["reasoning", "message", "function_call", "function_call"]
     usage = last["usage"]
     assert (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) == (212, 522, 734)
     assert usage["input_tokens_details"]["orchestration_input_tokens"] == 5463
@@ -304,7 +304,7 @@ def test_an_empty_answer_is_an_empty_message() -> None:
     *_, last = events(
         encoder.begin() + encoder.reasoning("Plan.\n") + encoder.end(outcome(text=""))
     )
-    assert said(last["response"]["output"]) == ["reasoning", "message"]
+    assert item_types(last["response"]["output"]) == ["reasoning", "message"]
 
 
 def test_an_answer_that_was_cut_off_is_incomplete() -> None:
@@ -357,7 +357,7 @@ def test_a_whole_answer_is_a_response() -> None:
     read = Response.model_validate(whole)
     assert read.output_text == "Hello there."
     assert read.status == "completed"
-    assert said(whole["output"]) == ["reasoning", "message", "function_call", "function_call"]
+    assert item_types(whole["output"]) == ["reasoning", "message", "function_call", "function_call"]
     assert whole["text"]["format"]["schema"] == schema
 
 

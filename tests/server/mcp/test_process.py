@@ -63,7 +63,7 @@ def test_a_client_gets_an_answer_and_hears_of_each_step(stage: Stage) -> None:
         "step 2 of 2 finished: beta",
         "finished",
     ):
-        assert any(re.match(line, found) for found in lines), lines
+        assert any(re.match(line, heard_line) for heard_line in lines), lines
 
 
 def test_a_cancelled_call_ends_its_workers_and_the_server_goes_on(stage: Stage) -> None:
@@ -178,8 +178,8 @@ def test_a_call_with_the_id_of_another_one_costs_nothing(stage: Stage) -> None:
         message = {"jsonrpc": "2.0", "id": request, "method": "tools/call"}
         params = {"name": "ask", "arguments": {"question": "How?"}}
         client.write(json.dumps(message | {"params": params}).encode())
-        told = client.answer(None)["error"]["message"]
-        assert told == "another request with the id 1 is not answered yet"
+        error_text = client.answer(None)["error"]["message"]
+        assert error_text == "another request with the id 1 is not answered yet"
     client.send("notifications/cancelled", {"requestId": 1})
     assert stage.asked("alpha")[0].closed.wait(10)
     for request in (2, 2):  # it is free again once the answer is out

@@ -354,8 +354,8 @@ def test_a_run_that_kept_its_texts_here_is_not_shown_to_other_programs(stage: St
             assert "is not shown to other programs" in text_of(
                 await client.call_tool(name, {"run": run})
             )
-        own = run_of(await client.call_tool("ask", {"question": "Why?", "local_only": True}))
-        assert not (await client.call_tool("trace", {"run": own})).is_error
+        own_run = run_of(await client.call_tool("ask", {"question": "Why?", "local_only": True}))
+        assert not (await client.call_tool("trace", {"run": own_run})).is_error
         assert "Why?" in answer_of(await client.call_tool("trace", {}))
 
     talk(talking)
