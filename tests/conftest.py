@@ -185,6 +185,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Close what llama.cpp's package has opened for ever: Python warns of it at the end."""
+    package = sys.modules.get("llama_cpp._utils")
+    if package is not None:
+        package.outnull_file.close()
+        package.errnull_file.close()
+
+
 def _import_litellm() -> None:
     """Import litellm here, which takes three seconds, and not in each fork of this process."""
     from conductor_cli.models.litellm import preload_litellm
