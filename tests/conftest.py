@@ -123,14 +123,28 @@ LONGEST: Final = (
 
 
 def pytest_configure() -> None:
-    """Clean the environment before anything of ours is imported.
+    # What started the tests may ignore these (`nohup`, `&` in a script). A program inherits that,
+    # and a test of Ctrl-C would then wait for an end that never comes.
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # The collector would look at all tests again and again while they are made.
+    gc.disable()
+    # How long an example takes says how busy the machine is.
+    examples = int(os.environ.get("CI_EXAMPLES", "25"))
+    hypothesis.settings.register_profile("conductor", deadline=None, max_examples=examples)
+    hypothesis.settings.load_profile("conductor")
 
-    Some libraries read it only then.
+
+def _clean_environment() -> None:
+    """Remove from the environment what would change a test.
+
+    Some libraries read it only when they are imported, and the server that forks commands keeps
+    what it is when that is imported: by the `conftest.py` of a directory, before
+    `pytest_configure`.
     """
     dropped = {*TERMINAL, *RUNNERS, *PROXIES}
     _keep_bytecode()
-    # The collector would look at all tests again and again while they are made.
-    gc.disable()
     for name in list(os.environ):
         is_dropped = (
             name.upper() in dropped
@@ -143,15 +157,6 @@ def pytest_configure() -> None:
     # machine.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
-    # What started the tests may ignore these (`nohup`, `&` in a script). A program inherits that,
-    # and a test of Ctrl-C would then wait for an end that never comes.
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    # How long an example takes says how busy the machine is.
-    examples = int(os.environ.get("CI_EXAMPLES", "25"))
-    hypothesis.settings.register_profile("conductor", deadline=None, max_examples=examples)
-    hypothesis.settings.load_profile("conductor")
 
 
 def _keep_bytecode() -> None:
@@ -161,6 +166,9 @@ def _keep_bytecode() -> None:
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+
+
+_clean_environment()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

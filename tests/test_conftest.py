@@ -145,6 +145,20 @@ def test_what_leaves_the_machine_fails_and_what_is_skipped_is_written_down(tmp_p
     assert ("tmux is not installed" in shown, "no_such_module_here" in shown) == (True, True)
 
 
+def test_what_a_directory_imports_for_its_tests_finds_no_key_and_no_switch(tmp_path: Path) -> None:
+    """Also where only that directory is tested, whose conftest is read before all else."""
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "conftest.py").write_text("import os\nENVIRON = dict(os.environ)\n")
+    (inner / "test_inner.py").write_text(
+        "from conftest import ENVIRON\n\ndef test_no_key():\n"
+        "    assert not {'OPENAI_API_KEY', 'PYTHONDONTWRITEBYTECODE'} & {*ENVIRON}\n"
+    )
+    variables = {"OPENAI_API_KEY": "sk-x", "PYTHONDONTWRITEBYTECODE": "1"}
+    code, shown = run(tmp_path, "inner", **variables)
+    assert (code, "1 passed" in shown) == (0, True), shown
+
+
 def test_a_test_has_directories_and_a_keyring_of_its_own_and_no_key(home: Path) -> None:
     """The directories that a program asks for are empty; no variable of a provider is left."""
     import keyring
