@@ -278,8 +278,11 @@ class Session:
 
     def job(self, spec: RunSpec) -> Job:
         """Return the job of a run under this session's settings, which may have plans approved."""
+        approves = self.approves and not spec.plan_only
+        if approves != spec.approves:
+            spec = replace(spec, approves=approves)
         return Job(
-            spec=replace(spec, approves=self.approves and not spec.plan_only),
+            spec=spec,
             settings=self.settings,
             store=self.store if self.stores_traces else None,
             waits_for_room=self.background is not None,

@@ -64,6 +64,8 @@ def encode_json(value: Any, encoder: json.JSONEncoder) -> str:  # noqa: ANN401 -
 
     So other threads go on while megabytes are written. Names of fields are texts.
     """
+    if not _is_long(value):  # as most are
+        return encoder.encode(value)
     return "".join(json_pieces(value, encoder))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 from itertools import chain
-from operator import add, attrgetter
+from operator import attrgetter
 from typing import Final, Protocol, TypeGuard
 
 MAX_COUNTED: Final = 10**12
@@ -160,8 +160,18 @@ class Usage:
                 cost = other.cost
         else:
             cost = self.cost + other.cost
-        sums = zip(_COUNTS, map(add, _counts(self), _counts(other)), strict=True)
-        return Usage(cost=cost, seconds=self.seconds + other.seconds, **dict(sums))
+        # Each by its name: a loop over the names takes half as long again
+        return Usage(
+            tokens_in=self.tokens_in + other.tokens_in,
+            tokens_out=self.tokens_out + other.tokens_out,
+            tokens_cached=self.tokens_cached + other.tokens_cached,
+            tokens_reasoning=self.tokens_reasoning + other.tokens_reasoning,
+            cost=cost,
+            seconds=self.seconds + other.seconds,
+            calls=self.calls + other.calls,
+            unpriced=self.unpriced + other.unpriced,
+            tokens_stored=self.tokens_stored + other.tokens_stored,
+        )
 
 
 _COUNTS: Final = (

@@ -223,7 +223,7 @@ def new_run_id(now: datetime) -> str:
 
     Two runs of the same moment differ in it.
     """
-    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:05x}{secrets.token_hex(1)[0]}"
+    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:05x}{secrets.randbits(4):x}"
 
 
 _RANKS: Final = count()
