@@ -8,7 +8,6 @@ calls, files of runs, lines of ratings. What was served is served, `REQUESTS` ti
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import os
 import pty
@@ -32,6 +31,7 @@ from loopback import Asked, choice, ending, listen, server, spelled
 
 from conductor_cli.server.runs.run_registry import KEPT_SECONDS
 from conductor_cli.state.spending import FILE, open_database
+from conductor_cli.state.trace_file import open_trace
 from conductor_cli.state.trace_store import TraceStore
 
 MUCH: Final = 10.0 ** float(os.environ.get("GROWTH_DECADES", "5"))
@@ -203,11 +203,12 @@ def _fill_runs(directory: Path, count: int) -> None:
     number = "20200101-000000-000000"
     write(store, number, events_of(number, BEGAN, "Why?", ["So it is."], 1))
     first = store.path(number)
-    text = gzip.decompress(first.read_bytes())
+    with open_trace(first) as lines:
+        text = lines.read()
     for index in range(1, count):
         began = BEGAN + timedelta(seconds=index)
         copy = f"{began:%Y%m%d-%H%M%S}-{index:06x}"
-        copied = gzip.compress(text.replace(number.encode(), copy.encode()), compresslevel=1)
+        copied = text.replace(number.encode(), copy.encode())
         first.with_name(first.name.replace(number, copy)).write_bytes(copied)
 
 
