@@ -42,9 +42,11 @@ class Provider:
         self.overstates = overstates
         worker = f"price = {{ input = 0.0, output = {written}.0 }}\nmax_tokens = {MOST}\n"
         planner = f"price = {{ input = 0.0, output = {PLANNED}.0 }}\nenabled = false\n"
-        more = f"[limits]\nattempts = 1\n{limits}"
+        settings = f"[limits]\nattempts = 1\n{limits}"
         stage.configure(
-            more, workers=dict.fromkeys(workers, worker) | {"planner": planner}, conductor="planner"
+            settings,
+            workers=dict.fromkeys(workers, worker) | {"planner": planner},
+            conductor="planner",
         )
         stage.models |= dict.fromkeys(workers, self.work)
         stage.models["planner"] = self.plan

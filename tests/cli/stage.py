@@ -155,7 +155,7 @@ class Stage:
         return self.home / "config/conductor-llm/config.toml"
 
     @property
-    def own(self) -> Path:
+    def own_file(self) -> Path:
         return self.config.with_name("settings.toml")
 
     @property
@@ -174,35 +174,35 @@ class Stage:
     @property
     def own_settings(self) -> dict[str, Any]:
         """What conductor's own file holds."""
-        return tomllib.loads(self.own.read_text()) if self.own.exists() else {}
+        return tomllib.loads(self.own_file.read_text()) if self.own_file.exists() else {}
 
     def configure(
         self,
-        more: str = "",
+        tables: str = "",
         workers: Sequence[str] | Mapping[str, str] = ("alpha", "beta"),
         conductor: str | None = "",
     ) -> None:
         """Write config.toml.
 
-        The planner, one attempt, `more`, and one worker of this server for each name.
+        The planner, one attempt, `tables`, and one worker of this server for each name.
 
         `workers` may say what else stands in the table of each. Without a `conductor` (None) no
         model plans.
         """
-        lines = ["[conductor]", more or "[limits]\nattempts = 1"]
+        lines = ["[conductor]", tables or "[limits]\nattempts = 1"]
         if conductor is not None:
             model = conductor or f"{self.url}#{PLANNER}"
             lines = ["[planner]", f'model = "{model}"', *lines]
-        tables = workers if isinstance(workers, Mapping) else dict.fromkeys(workers, "")
-        lines += [self.worker(name, own) for name, own in tables.items()]
+        worker_tables = workers if isinstance(workers, Mapping) else dict.fromkeys(workers, "")
+        lines += [self.worker(name, table) for name, table in worker_tables.items()]
         self.config.parent.mkdir(parents=True, exist_ok=True)
         self.config.write_text("\n".join(lines) + "\n")
 
-    def worker(self, name: str, more: str = "") -> str:
+    def worker(self, name: str, keys: str = "") -> str:
         """A worker's table."""
         return (
             f'[workers.{name}]\nkind = "openai-compatible"\nbase_url = "{self.url}"\nmodel = '
-            f'"{name}"\n{more}'
+            f'"{name}"\n{keys}'
         )
 
     def pool(self, name: str, *workers: str) -> None:
@@ -235,8 +235,8 @@ class Stage:
         process: subprocess.Popen[bytes] = subprocess.Popen([*under, *COMMAND, *words], **how)
         return process
 
-    def environ(self, more: dict[str, str] | None = None) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "80", **(more or {})}
+    def environ(self, variables: dict[str, str] | None = None) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "80", **(variables or {})}
 
     def run(
         self,
@@ -260,13 +260,13 @@ class Stage:
         cwd: Path | None = None,
     ) -> Done:
         """Run the command in this process: as `run`, but much faster."""
-        data = given.encode() if isinstance(given, str) else given
+        input_bytes = given.encode() if isinstance(given, str) else given
         with pytest.MonkeyPatch.context() as patch:
             for name, value in (env or {}).items():
                 patch.setenv(name, value)
             if cwd is not None:
                 patch.chdir(cwd)
-            for name, content in (("stdin", data), ("stdout", b""), ("stderr", b"")):
+            for name, content in (("stdin", input_bytes), ("stdout", b""), ("stderr", b"")):
                 patch.setattr(
                     sys, name, io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="\n")
                 )

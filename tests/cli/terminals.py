@@ -65,12 +65,12 @@ class Terminal:
         self._screen.resize(lines, columns)
         self.program.setwinsize(lines, columns)
 
-    def until(self, seen: Callable[[str], bool] | str) -> str:
-        """Read output until the screen contains a text, or until `seen` accepts the screen.
+    def until(self, expected: Callable[[str], bool] | str) -> str:
+        """Read output until the screen contains a text, or until `expected` accepts the screen.
 
         Returns the screen.
         """
-        wanted = (lambda screen: seen in screen) if isinstance(seen, str) else seen
+        wanted = (lambda screen: expected in screen) if isinstance(expected, str) else expected
         end = time.monotonic() + PATIENCE
         while not wanted(self.screen):
             assert time.monotonic() < end, (
@@ -182,11 +182,11 @@ class ForkedInTerminal(pexpect.spawn):  # type: ignore[misc]  # pexpect has no t
     def _spawnpty(
         self, words: list[bytes], env: dict[str, str], dimensions: tuple[int, int], **_: Any
     ) -> Any:
-        user, own = pty.openpty()
-        termios.tcsetwinsize(own, dimensions)
+        user, program_end = pty.openpty()
+        termios.tcsetwinsize(program_end, dimensions)
         arguments = [os.fsdecode(word) for word in words[len(COMMAND) :]]
-        process = fork_server.start(arguments, env, [own] * 3, has_terminal=True)
-        os.close(own)
+        process = fork_server.start(arguments, env, [program_end] * 3, has_terminal=True)
+        os.close(program_end)
         return ptyprocess.PtyProcess(process, user)
 
 

@@ -59,9 +59,9 @@ def editor(stage: Stage, *steps: str) -> str:
     return str(path)
 
 
-def press(shown: Terminal, key: str, until: str = "", *, asked: int = 1) -> None:
+def press(shown: Terminal, key: str, until: str = "", *, prompts: int = 1) -> None:
     """Press a key when the person is asked for one, for this time, and wait for what it brings."""
-    shown.until(lambda screen: screen.count(CHOICES) == asked)
+    shown.until(lambda screen: screen.count(CHOICES) == prompts)
     shown.program.send(key)
     if until:
         shown.until(until)
@@ -77,7 +77,7 @@ def test_a_plan_is_shown_and_taken(three: Stage, columns: int, key: str) -> None
     with terminal(three, "ask", "--approve", "How many?", size=(columns, 40)) as shown:
         shown.until(CHOICES)
         text = " ".join(shown.screen.split())
-        for said in (
+        for shown_text in (
             "PLAN 3 steps",
             "alpha",
             "reads 1 and 2",
@@ -85,7 +85,7 @@ def test_a_plan_is_shown_and_taken(three: Stage, columns: int, key: str) -> None
             "estimate: 3 calls",
             "limits",
         ):
-            assert said in text, shown.screen
+            assert shown_text in text, shown.screen
         assert "$0.0" in text
         assert three.asked("alpha") == three.asked("beta") == []
         shown.program.send(key)
@@ -102,20 +102,20 @@ def test_a_key_that_means_nothing_asks_again(three: Stage) -> None:
         press(shown, "x")
         shown.until(lambda screen: screen.count(CHOICES) == 2)
         assert three.asked("alpha") == []
-        press(shown, "f", "the answer of step 1", asked=2)
-        press(shown, "d", asked=3)
+        press(shown, "f", "the answer of step 1", prompts=2)
+        press(shown, "d", prompts=3)
         assert shown.end() == 130
 
 
 def test_only_keys_after_the_question_answer_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    user, own = pty.openpty()
-    monkeypatch.setattr(keypress, "TERMINAL", os.ttyname(own))
+    user, program_end = pty.openpty()
+    monkeypatch.setattr(keypress, "TERMINAL", os.ttyname(program_end))
     with closing(keypress.Keyboard()) as keyboard:
         os.write(user, b"n")
         assert os.read(user, 1) == b"n", "the echo: the key has reached the terminal"
         assert keyboard.key(lambda: os.write(user, b"y")) == "y"
     os.close(user)
-    os.close(own)
+    os.close(program_end)
 
 
 def test_a_dropped_plan_exits_130_and_can_be_resumed(three: Stage) -> None:
@@ -135,7 +135,7 @@ def test_planning_again_takes_a_remark(three: Stage) -> None:
     with terminal(three, "ask", "--approve", "hi", size=(80, 60)) as shown:
         press(shown, "p", "What should be different?")
         shown.program.send("\r")
-        press(shown, "p", asked=2)
+        press(shown, "p", prompts=2)
         shown.until(lambda screen: screen.count("What should be different?") == 2)
         three.plan = "gamma | - | Find it.\ngamma | 1 | Do it all."
         shown.program.send("Nur gamma, für alles.\r")
@@ -153,7 +153,7 @@ def test_a_plan_that_the_user_edited_is_run_as_edited(three: Stage) -> None:
     edit = editor(three, "text = text.replace('Find it out in another way.', 'Look it up.')")
     with terminal(three, "ask", "--approve", "hi", size=(80, 60), EDITOR=edit) as shown:
         press(shown, "e", "Look it up.")
-        press(shown, "r", asked=2)
+        press(shown, "r", prompts=2)
         assert shown.end() == 0
     assert "Look it up." in three.asked("beta")[0].json["messages"][-1]["content"]
     assert [event["verdict"] for event in trace_of(three) if event["kind"] == "plan_decided"] == [
@@ -182,11 +182,11 @@ def test_a_plan_that_was_edited_wrongly_is_edited_on_or_left(
     edit = editor(three, wrong, "text = text + ' '", "sys.exit(3)")
     with terminal(three, "ask", "--approve", "hi", size=(250, 60), EDITOR=edit) as shown:
         press(shown, "e", message)
-        press(shown, "e", asked=2)
+        press(shown, "e", prompts=2)
         shown.until(lambda screen: screen.count(message) == 2 and screen.count(CHOICES) == 3)
         shown.program.send("e")
         shown.until("exited with code 3; nothing is changed")
-        press(shown, "q", asked=4)
+        press(shown, "q", prompts=4)
         assert shown.end() == 130
     assert three.asked("alpha") == []
 
@@ -196,7 +196,7 @@ def test_without_an_editor_the_rest_can_still_be_chosen(three: Stage) -> None:
         three, "ask", "--approve", "hi", size=(80, 60), EDITOR="no-such-editor", VISUAL=""
     ) as shown:
         press(shown, "e", "the editor 'no-such-editor' cannot be used")
-        press(shown, "r", asked=2)
+        press(shown, "r", prompts=2)
         assert shown.end() == 0
 
 
@@ -282,7 +282,7 @@ def test_the_flow_of_a_stored_run_is_shown(three: Stage, tmp_path: Path) -> None
     assert "file notes.txt" in text
     (recipient,) = three.inside("trace", "show", "--flow", "--json").json["recipients"]
     assert [call["call"] for call in recipient["calls"]] == ["plan", "step 1", "step 2", "step 3"]
-    one = three.inside("trace", "show", "--flow", "--step", "2", "--json").json
-    sent = chain.from_iterable(entry["calls"] for entry in one["recipients"])
+    step_flow = three.inside("trace", "show", "--flow", "--step", "2", "--json").json
+    sent = chain.from_iterable(entry["calls"] for entry in step_flow["recipients"])
     assert [call["call"] for call in sent] == ["step 2"]
     three.fails(2, "trace", "show", "--flow", "--step", "7")

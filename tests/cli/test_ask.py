@@ -52,12 +52,14 @@ def test_words_and_stdin_make_the_question(
 
 
 def test_question_stdin_and_files_come_in_this_order(stage: Stage, tmp_path: Path) -> None:
-    one = tmp_path / "one.txt"
-    two = tmp_path / "two.txt"
-    one.write_text("content of one")
-    two.write_text("content of two")
+    first = tmp_path / "one.txt"
+    second = tmp_path / "two.txt"
+    first.write_text("content of one")
+    second.write_text("content of two")
     assert (
-        stage.inside("ask", "Compare", "these", "-f", one, "--file", two, given="piped text").code
+        stage.inside(
+            "ask", "Compare", "these", "-f", first, "--file", second, given="piped text"
+        ).code
         == 0
     )
     sent = question_of(stage)
@@ -321,7 +323,7 @@ THREE_STEPS = [
 
 
 @pytest.mark.parametrize(
-    ("own", "plan", "code", "calls"),
+    ("own_limit", "plan", "code", "calls"),
     [
         ("calls = 2", {"calls": 1000}, 6, 2),
         ('cost = "0.00001"', {"cost": "1000"}, 6, 0),
@@ -334,9 +336,11 @@ THREE_STEPS = [
     ids=["calls", "cost", "cost as a number", "tokens", "lower", "none", "without flags"],
 )
 def test_a_plan_file_cannot_raise_a_limit(
-    stage: Stage, tmp_path: Path, own: str, plan: dict[str, Any], code: int, calls: int
+    stage: Stage, tmp_path: Path, own_limit: str, plan: dict[str, Any], code: int, calls: int
 ) -> None:
-    stage.configure(f"[limits]\n{own}", workers={"alpha": "price = { input = 1, output = 1 }"})
+    stage.configure(
+        f"[limits]\n{own_limit}", workers={"alpha": "price = { input = 1, output = 1 }"}
+    )
     done = stage.inside("run", written(tmp_path, steps=THREE_STEPS, limits=plan))
     assert (done.code, len(stage.asked("alpha"))) == (code, calls)
     questions = [f"asks for limits.{name} = " for name in plan]
@@ -358,14 +362,14 @@ def test_a_plan_that_asks_for_more_names_the_option_that_allows_it(
     assert stage.ok("-q", "run", file, "--max-calls", "9").err == ""
 
 
-def written(folder: Path, **more: Any) -> Path:
+def written(folder: Path, **fields: Any) -> Path:
     plan = {
         "format": 1,
         "question": "How many?",
         "steps": [{"worker": "alpha", "subtask": "Answer.", "access": []}],
     }
     file = folder / "plan.json"
-    file.write_text(json.dumps(plan | more))
+    file.write_text(json.dumps(plan | fields))
     return file
 
 
@@ -409,8 +413,8 @@ def test_a_single_worker_is_asked_once_and_nothing_is_planned(
 ) -> None:
     stage.configure(conductor=None)
     stage.ok("ask", "Why?", *flags, out="beta answers\n")
-    [seen] = stage.posts
-    assert seen.json["model"] == "beta"
+    [request] = stage.posts
+    assert request.json["model"] == "beta"
 
 
 @pytest.mark.parametrize("flags", [("--review", "1"), ("--mode", "ultra")])

@@ -67,8 +67,8 @@ def test_a_worker_that_accepts_images_is_sent_it_and_another_is_told_of_it(
     seeing.plan = TWO
     seeing.ok("ask", "What does it show?", "-f", tmp_path / "chart.png")
     [image] = [part for part in sent_to(seeing, "alpha") if part["type"] == "image_url"]
-    kind, _, data = image["image_url"]["url"].partition(",")
-    assert (kind, base64.b64decode(data)) == ("data:image/png;base64", png(640, 480))
+    kind, _, encoded = image["image_url"]["url"].partition(",")
+    assert (kind, base64.b64decode(encoded)) == ("data:image/png;base64", png(640, 480))
     assert [part["type"] for part in sent_to(seeing, "beta")] == ["text"]
     assert '"chart.png" (PNG image, 640 x 480 pixels' in text_of(sent_to(seeing, "beta"))
     assert "but you cannot see it" in text_of(sent_to(seeing, "beta"))
@@ -152,8 +152,8 @@ def test_a_plan_file_carries_the_hash_and_not_the_bytes(seeing: Stage, chart: Pa
 
 
 def test_an_image_comes_on_stdin(seeing: Stage) -> None:
-    for more in (("-f", "-"), ()):
-        assert seeing.inside("ask", "What?", *more, given=png()).code == 0
+    for options in (("-f", "-"), ()):
+        assert seeing.inside("ask", "What?", *options, given=png()).code == 0
         assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
 
 
@@ -236,8 +236,8 @@ def test_an_encoding_that_cannot_be_guessed_is_not_named(
     stage: Stage, tmp_path: Path, text: str, encoding: str
 ) -> None:
     (tmp_path / "a.txt").write_bytes(text.encode(encoding))
-    told = ("its encoding is not known", "iconv -f ENCODING -t UTF-8 a.txt")
-    stage.costs_nothing(2, "ask", "What?", "-f", "a.txt", cwd=tmp_path, told=told)
+    messages = ("its encoding is not known", "iconv -f ENCODING -t UTF-8 a.txt")
+    stage.costs_nothing(2, "ask", "What?", "-f", "a.txt", cwd=tmp_path, told=messages)
 
 
 def test_an_empty_file_is_told(stage: Stage, tmp_path: Path) -> None:
@@ -252,19 +252,19 @@ def test_what_is_not_attached_whole_is_told_with_quiet_too(seeing: Stage, tmp_pa
     (tmp_path / "scan.pdf").write_bytes(pdf(""))
     (tmp_path / "empty.txt").touch()
     (tmp_path / "whole.txt").write_text("words")
-    for name, told in (
+    for name, message in (
         ("a", "left out: 1 unread file (a/latin.txt); to attach one of these, name it"),
         ("scan.pdf", "it holds no text, as scanned documents do"),
         ("empty.txt", "empty.txt is empty"),
     ):
-        seeing.ok("-q", "ask", "What?", "-f", name, cwd=tmp_path, told=told)
+        seeing.ok("-q", "ask", "What?", "-f", name, cwd=tmp_path, told=message)
     assert seeing.ok("-q", "ask", "What?", "-f", "whole.txt", cwd=tmp_path).err == ""
 
 
 def test_standard_input_that_is_asked_for_and_empty_is_told(stage: Stage) -> None:
-    told = "standard input is empty"
-    stage.ok("-q", "ask", "Sum it up", "-", given=b" \n", told=told)
-    assert told not in stage.ok("ask", "Sum it up", given=b"").err
+    message = "standard input is empty"
+    stage.ok("-q", "ask", "Sum it up", "-", given=b" \n", told=message)
+    assert message not in stage.ok("ask", "Sum it up", given=b"").err
 
 
 @pytest.mark.parametrize(
@@ -292,11 +292,11 @@ def test_a_file_that_never_ends_is_refused(
 def test_empty_directories_and_devices_are_refused_and_a_pipe_is_read(
     seeing: Stage, tmp_path: Path
 ) -> None:
-    for path, what in (
+    for path, message in (
         (tmp_path, "there are no files"),
         (Path("/dev/zero"), "a device"),
     ):
-        seeing.ends(2, "ask", "What?", "-f", path, told=what)
+        seeing.ends(2, "ask", "What?", "-f", path, told=message)
     read, write = os.pipe()
     os.write(write, png())
     os.close(write)
@@ -911,8 +911,8 @@ def test_results_of_a_notebook_that_have_no_text_are_told(stage: Stage) -> None:
     notebook = stage.home / "tables.ipynb"
     notebook.write_text(json.dumps({"cells": [cell]}))
     done = stage.ok("-q", "ask", "-f", notebook, "What is shown?")
-    told = "tables.ipynb: 2 results as HTML or another format of the notebook left out"
-    assert told in " ".join(done.err.split())
+    notice = "tables.ipynb: 2 results as HTML or another format of the notebook left out"
+    assert notice in " ".join(done.err.split())
 
 
 def test_pictures_of_a_notebook_are_left_out_with_their_number(stage: Stage) -> None:

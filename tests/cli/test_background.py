@@ -332,8 +332,8 @@ def process_that_runs(question: str) -> int:
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="only Linux has it")
 def test_an_answer_waits_for_room_on_a_full_disk(stage: Stage, full_disk: tuple[str, int]) -> None:
     run, process = full_disk
-    told = f"run {run} goes on after 2 s"
-    stage.ends(124, "trace", "wait", run, "--timeout", "2", told=told)
+    message = f"run {run} goes on after 2 s"
+    stage.ends(124, "trace", "wait", run, "--timeout", "2", told=message)
     unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     resource.prlimit(process, resource.RLIMIT_FSIZE, unlimited)
     stage.ends(0, "trace", "wait", run)
@@ -354,7 +354,7 @@ def test_whoever_looks_at_a_run_is_told_of_a_full_disk(
     stage.models["alpha"] = stalls("half")
     run = begin(stage, "How many?")
     monkeypatch.setattr(attach, "FULL_DISK_BYTES", 1 << 60)
-    told = f"free: run {run} keeps what does not fit, and stores it once there is room"
-    stage.ends(124, "trace", "wait", run, "--timeout", "0", told=told)
+    message = f"free: run {run} keeps what does not fit, and stores it once there is room"
+    stage.ends(124, "trace", "wait", run, "--timeout", "0", told=message)
     stage.ok("trace", "cancel", run)
-    stage.ends(130, "trace", "attach", run, told=told)
+    stage.ends(130, "trace", "attach", run, told=message)

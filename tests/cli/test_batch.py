@@ -81,7 +81,7 @@ def chat(text: str, **body: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "expected"),
     [
         ("number 7", {"id": "1", "question": "number 7", "answer": "7"}),
         ({"id": 5, "question": "number 7", "system": "Be brief."}, {"id": "5", "answer": "7"}),
@@ -90,13 +90,13 @@ def chat(text: str, **body: Any) -> dict[str, Any]:
     ],
 )
 def test_each_form_of_question_is_answered(
-    one_worker: Stage, tmp_path: Path, line: Any, found: dict[str, Any]
+    one_worker: Stage, tmp_path: Path, line: Any, expected: dict[str, Any]
 ) -> None:
     source = write(tmp_path / "questions", [line, ""])
     out = tmp_path / "answers.jsonl"
     one_worker.ok("batch", source, "-o", out, "--yes", out="", told="1 answer in")
     (answer,) = read(out)
-    assert found.items() <= answer.items()
+    assert expected.items() <= answer.items()
     if "custom_id" in answer:
         assert answer["response"]["body"]["choices"][0]["message"] == {
             "role": "assistant",
@@ -188,8 +188,8 @@ def test_fields_of_a_request_without_effect_are_named_with_their_number(
     done = one_worker.ok(
         "batch", source, "-o", tmp_path / "answers.jsonl", "--yes", told="no effect"
     )
-    told = "verbosity (in 2 questions), reasoning_effort (in 1 question)"
-    assert f"these fields have no effect in a batch: {told}" in " ".join(done.err.split())
+    unused_fields = "verbosity (in 2 questions), reasoning_effort (in 1 question)"
+    assert f"these fields have no effect in a batch: {unused_fields}" in " ".join(done.err.split())
 
 
 @pytest.mark.parametrize("order", ["done", "input"])
@@ -202,14 +202,14 @@ def test_a_killed_batch_is_finished_by_the_same_command(
     """
     source = numbers(tmp_path / "questions.jsonl", 30)
     out = tmp_path / "answers.jsonl"
-    asked = 0
+    request_count = 0
 
     async def held(request: SeenRequest, wire: Wire) -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 20:
+        nonlocal request_count
+        request_count += 1
+        if request_count == 20:
             os.killpg(process.pid, signal.SIGKILL)
-        await (echo if asked < 20 else stalls())(request, wire)
+        await (echo if request_count < 20 else stalls())(request, wire)
 
     one_worker.models["alpha"] = held
     command = (
@@ -335,7 +335,7 @@ def test_input_that_cannot_be_asked_costs_nothing(
 
 
 @pytest.mark.parametrize(
-    ("text", "encoding", "told"),
+    ("text", "encoding", "message"),
     [
         ("Das Café ist schön.\n", "latin-1", "iconv -f CP1252"),
         ("Das Café ist schön.\n", "utf-16", "iconv -f UTF-16 "),
@@ -345,11 +345,11 @@ def test_input_that_cannot_be_asked_costs_nothing(
     ],
 )
 def test_questions_in_another_encoding_are_not_asked(
-    one_worker: Stage, tmp_path: Path, text: str, encoding: str, told: str
+    one_worker: Stage, tmp_path: Path, text: str, encoding: str, message: str
 ) -> None:
     source = tmp_path / "q.txt"
     source.write_bytes(text.encode(encoding))
-    one_worker.fails(2, "batch", source, "-o", tmp_path / "a.jsonl", "--yes", told=told)
+    one_worker.fails(2, "batch", source, "-o", tmp_path / "a.jsonl", "--yes", told=message)
     assert not one_worker.server.requests
 
 
@@ -358,8 +358,8 @@ def test_a_table_or_another_format_is_not_asked_line_by_line(
     one_worker: Stage, tmp_path: Path, name: str
 ) -> None:
     source = write(tmp_path / name, ["id,question", "1,Why?"])
-    told = f"{name} is neither a text with a question on each line nor JSON Lines"
-    one_worker.fails(2, "batch", source, "-o", tmp_path / "a.jsonl", "--yes", told=told)
+    message = f"{name} is neither a text with a question on each line nor JSON Lines"
+    one_worker.fails(2, "batch", source, "-o", tmp_path / "a.jsonl", "--yes", told=message)
     assert not one_worker.server.requests
 
 
@@ -369,8 +369,8 @@ def test_fields_of_a_line_that_nothing_reads_are_told(one_worker: Stage, tmp_pat
         {"question": "number 2", "model": "z"},
     ]
     source = write(tmp_path / "q.jsonl", lines)
-    told = "these fields have no effect in a batch: files (in 1 question), model (in 1 question)"
-    one_worker.ok("-q", "batch", source, "-o", tmp_path / "a.jsonl", "--yes", told=told)
+    notice = "these fields have no effect in a batch: files (in 1 question), model (in 1 question)"
+    one_worker.ok("-q", "batch", source, "-o", tmp_path / "a.jsonl", "--yes", told=notice)
 
 
 @pytest.mark.parametrize(
@@ -417,12 +417,12 @@ def test_a_file_that_no_batch_has_written_is_not_touched(
 ) -> None:
     """Not even its last line, where that has no end as if a kill had cut it off."""
     source = numbers(tmp_path / "q.jsonl", 2)
-    own = tmp_path / name
-    own.write_text(text)
+    path = tmp_path / name
+    path.write_text(text)
     one_worker.costs_nothing(
         2, "batch", source, "-o", tmp_path / "notes.txt", "--yes", told="no batch has written this"
     )
-    assert own.read_text() == text
+    assert path.read_text() == text
     one_worker.costs_nothing(2, "batch", source, "-o", source, "--yes", told="is the input")
 
 
@@ -442,12 +442,12 @@ def test_answers_that_somebody_takes_away_are_told_and_kept(
 ) -> None:
     source = numbers(tmp_path / "q.jsonl", 6)
     out = tmp_path / "a.jsonl"
-    asked = 0
+    request_count = 0
 
-    async def taken(request: SeenRequest, wire: Wire) -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 4:
+    async def take_away(request: SeenRequest, wire: Wire) -> None:
+        nonlocal request_count
+        request_count += 1
+        if request_count == 4:
             if act == "cut":
                 out.write_text("")
             else:
@@ -456,7 +456,7 @@ def test_answers_that_somebody_takes_away_are_told_and_kept(
                 out.write_text('{"id": "mine"}\n')
         await echo(request, wire)
 
-    one_worker.models["alpha"] = taken
+    one_worker.models["alpha"] = take_away
     command = ("batch", source, "-o", out, "--parallel", "1", "--yes", "--order", "input")
     verb = {"remove": "removed", "replace": "replaced", "cut": "cut"}[act]
     one_worker.ends(

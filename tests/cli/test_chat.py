@@ -35,8 +35,8 @@ from tests.media_files import png
 
 def run_in_chat(work: Callable[[ChatSession], Awaitable[None]], **how: Any) -> ChatSession:
     """Open a chat, run `work` in it, close it and return it."""
-    own = {name: how.pop(name) for name in ("only", "system") if name in how}
-    chat = ChatSession(GlobalOptions(), RunOptions(progress="none", **how), **own)
+    chat_options = {name: how.pop(name) for name in ("only", "system") if name in how}
+    chat = ChatSession(GlobalOptions(), RunOptions(progress="none", **how), **chat_options)
 
     async def all_of_it() -> None:
         chat.begin()
@@ -429,7 +429,7 @@ def test_tab_completes_commands_and_their_arguments(stage: Stage, tmp_path: Path
     (tmp_path / "notes.txt").write_text("x")
     off = stage.worker("gamma", "enabled = false")
     stage.configure(f'[policy]\ndeny = ["delta"]\n{off}', workers=("alpha", "beta", "delta"))
-    found: dict[str, list[str]] = {}
+    completions: dict[str, list[str]] = {}
 
     async def work(chat: ChatSession) -> None:
         early = SlashCompleter(chat).get_completions(Document("/redo 1 "), CompleteEvent())
@@ -450,11 +450,11 @@ def test_tab_completes_commands_and_their_arguments(stage: Stage, tmp_path: Path
             "/re\n",
         ):
             offered = SlashCompleter(chat).get_completions(Document(text), CompleteEvent())
-            found[text] = [completion.text for completion in offered]
+            completions[text] = [completion.text for completion in offered]
 
     chat = run_in_chat(work, only=("alpha",))
     runs = ["1", "last", chat.runs[0].run]
-    assert list(found.values()) == [
+    assert list(completions.values()) == [
         ["/redo "],
         ["ultra"],
         ["alpha", "beta", "all"],
@@ -561,7 +561,7 @@ def test_a_pasted_path_is_attached_and_a_word_is_a_question(stage: Stage, tmp_pa
         assert command_of(line)[0].name == "attach"
     for line in ("notes", f"What is in {file}?", "/nowhere/at.all", "What's this?"):
         assert find_command(line) is None
-    assert [each.name for each in talk(f"/attach '{file}'").files] == ["my notes.txt"]
+    assert [attached.name for attached in talk(f"/attach '{file}'").files] == ["my notes.txt"]
 
 
 def test_an_image_stays_attached_when_a_setting_changes(stage: Stage, tmp_path: Path) -> None:
@@ -569,5 +569,5 @@ def test_an_image_stays_attached_when_a_setting_changes(stage: Stage, tmp_path: 
     (tmp_path / "chart.png").write_bytes(png())
     chat = talk(f"/attach {tmp_path / 'chart.png'}", "/mode mini", "What is it?", "Sure?")
     assert [run.state for run in chat.runs] == ["finished", "finished"]
-    for seen in stage.asked("alpha"):
-        assert any(part["type"] == "image_url" for part in seen.json["messages"][-1]["content"])
+    for request in stage.asked("alpha"):
+        assert any(part["type"] == "image_url" for part in request.json["messages"][-1]["content"])

@@ -185,7 +185,7 @@ line editor.
 
 
 @pytest.fixture
-def place(filled: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def directory(filled: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with files and the completion scripts; the program is found."""
     for name in ("notes one.txt", "notes two.txt", "other.txt"):
         tmp_path.joinpath(name).touch()
@@ -201,7 +201,7 @@ def place(filled: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path
 
 
-def test_bash_offers_what_fits_each_line(place: Path) -> None:
+def test_bash_offers_what_fits_each_line(directory: Path) -> None:
     calls = []
     for line, _ in SHELL_LINES:
         words = shlex.split(line.replace("=", " = "))
@@ -209,7 +209,7 @@ def test_bash_offers_what_fits_each_line(place: Path) -> None:
         calls.append(f"COMP_WORDS=({given}); COMP_CWORD={len(words) - 1}; _conductor")
     show = 'printf "%s\\n" "${COMPREPLY[@]}" "--"'
     script = "source c.bash; " + "".join(f"{call} 2>/dev/null; {show};" for call in calls)
-    *parts, _ = output_of(place, need("bash"), "--norc", "-c", script).split("--\n")
+    *parts, _ = output_of(directory, need("bash"), "--norc", "-c", script).split("--\n")
     for (line, offered), shown in zip(SHELL_LINES, parts, strict=True):
         assert {*shown.splitlines()} - {""} <= offered, line
         assert bool(shown.strip()) == bool(offered), line
@@ -227,13 +227,13 @@ def test_bash_offers_what_fits_each_line(place: Path) -> None:
     ],
 )
 def test_a_tab_in_bash_completes_a_word_with_a_colon(
-    place: Path, typed: str, completed: str
+    directory: Path, typed: str, completed: str
 ) -> None:
     """Bash takes a word with a colon for several words."""
-    place.joinpath("a:b.txt").touch()
-    place.joinpath("d:x").mkdir()
+    directory.joinpath("a:b.txt").touch()
+    directory.joinpath("d:x").mkdir()
     options = ["--norc", "--noprofile"]
-    shell = pexpect.spawn(need("bash"), options, cwd=str(place), encoding="utf-8", timeout=20)
+    shell = pexpect.spawn(need("bash"), options, cwd=str(directory), encoding="utf-8", timeout=20)
     shell.sendline("PS1=''; bind 'set enable-bracketed-paste off'; source c.bash; echo 'set' up")
     shell.expect_exact("set up")
     shell.sendline("shown() { printf '<%s>' \"$@\"; echo ' end'; }")
@@ -243,20 +243,22 @@ def test_a_tab_in_bash_completes_a_word_with_a_colon(
     shell.close(force=True)
 
 
-def test_fish_offers_what_fits_each_line(place: Path) -> None:
+def test_fish_offers_what_fits_each_line(directory: Path) -> None:
     script = "source c.fish;" + "".join(
         f"complete -C {shlex.quote(line)}; echo @@;" for line, _ in SHELL_LINES
     )
-    *parts, _ = output_of(place, need("fish"), "--no-config", "-c", script).split("@@\n")
+    *parts, _ = output_of(directory, need("fish"), "--no-config", "-c", script).split("@@\n")
     for (line, offered), shown in zip(SHELL_LINES, parts, strict=True):
         names = {text.split("\t")[0].replace("\\ ", " ") for text in shown.splitlines()}
         assert names <= offered, line
         assert bool(names) == bool(offered), line
 
 
-def test_zsh_offers_what_fits_each_line(place: Path) -> None:
-    place.joinpath("setup.zsh").write_text(ZSH_SETUP)
-    shell = pexpect.spawn(need("zsh"), ["-f", "-i"], cwd=str(place), encoding="utf-8", timeout=60)
+def test_zsh_offers_what_fits_each_line(directory: Path) -> None:
+    directory.joinpath("setup.zsh").write_text(ZSH_SETUP)
+    shell = pexpect.spawn(
+        need("zsh"), ["-f", "-i"], cwd=str(directory), encoding="utf-8", timeout=60
+    )
     shell.sendline("source setup.zsh")
     shell.expect_exact("set up")
     for line, offered in SHELL_LINES:
@@ -264,7 +266,8 @@ def test_zsh_offers_what_fits_each_line(place: Path) -> None:
         shell.expect_exact("offered:")
         shell.expect_exact(":end")
         names = {
-            text.replace("\\ ", " ") for text in place.joinpath("offered").read_text().splitlines()
+            text.replace("\\ ", " ")
+            for text in directory.joinpath("offered").read_text().splitlines()
         } - {""}
         assert names <= offered, line
         assert bool(names) == bool(offered), line

@@ -158,12 +158,14 @@ def test_no_secret_is_in_the_report(stage: Stage, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(
         "HTTPS_PROXY", f"http://user:{quote('p4ss:word/0123456789', safe='')}@127.0.0.1:9"
     )
-    more = 'key_env = "MY_KEY"\nheaders = { X-Auth = "Bearer hdr-secret/0123+4567" }'
+    alpha_table = 'key_env = "MY_KEY"\nheaders = { X-Auth = "Bearer hdr-secret/0123+4567" }'
     odd = (
         '[workers.odd]\nkind = "openai-compatible"\nmodel = "m"\nbase_url = '
         f'"{stage.url}?sign=not-to-be-shown"'
     )
-    stage.configure(f"[limits]\nattempts = 1\n{stage.worker('alpha', more)}\n{odd}", workers=())
+    stage.configure(
+        f"[limits]\nattempts = 1\n{stage.worker('alpha', alpha_table)}\n{odd}", workers=()
+    )
     keys = (
         "sk-in-variable/0123+456789==",
         "hdr-secret/0123+4567",

@@ -72,8 +72,8 @@ def two_workers(stage: Stage) -> Stage:
     return stage
 
 
-def by_name(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {system["name"]: system for system in data["systems"]}
+def by_name(evaluation: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {system["name"]: system for system in evaluation["systems"]}
 
 
 def test_each_system_runs_on_the_same_cases(two_workers: Stage, cases: Path) -> None:
@@ -123,17 +123,22 @@ def test_a_scorer_of_the_users_own_takes_the_place_of_those_of_the_cases(
 ) -> None:
     """Another one, or a changed one, begins a new evaluation."""
     command = ("eval", cases, "--systems", "alone", "--yes", "--json")
-    own = two_workers.ok(*command, "--scorer", f"{own_scorer}:even").json
+    by_own_scorer = two_workers.ok(*command, "--scorer", f"{own_scorer}:even").json
     # alpha says 2, 3, 4, 5, 0 and 0; beta says 0, 0, 0, 5, 6 and 0
-    assert [by_name(own)[f"alone:{name}"]["right"] for name in ("alpha", "beta")] == [4, 5]
-    assert any(f"scored by {own_scorer}:even" in note and "0.5" in note for note in own["notes"])
+    assert [by_name(by_own_scorer)[f"alone:{name}"]["right"] for name in ("alpha", "beta")] == [
+        4,
+        5,
+    ]
+    assert any(
+        f"scored by {own_scorer}:even" in note and "0.5" in note for note in by_own_scorer["notes"]
+    )
     state = app_paths(two_workers.environ()).state
     (stored,) = state.glob("evals/*/outcomes.jsonl")
     assert "checks.py:even gave 0.25" in stored.read_text()
     usual = two_workers.ok(*command).json
     assert by_name(usual)["alone:alpha"]["right"] == 4
     assert by_name(usual)["alone:beta"]["right"] == 2
-    assert usual["id"] != own["id"]
+    assert usual["id"] != by_own_scorer["id"]
 
 
 @pytest.mark.parametrize(
@@ -207,10 +212,10 @@ def test_a_free_evaluation_starts_at_once(two_workers: Stage, cases: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "asked"), [("n", 0, False), ("y", 0, True), ("\x03", 130, False)]
+    ("answer", "code", "has_calls"), [("n", 0, False), ("y", 0, True), ("\x03", 130, False)]
 )
 def test_a_terminal_asks_for_confirmation(
-    two_workers: Stage, cases: Path, answer: str, code: int, asked: bool
+    two_workers: Stage, cases: Path, answer: str, code: int, has_calls: bool
 ) -> None:
     command = COMMAND if answer == "\x03" else ()
     child = start_in_terminal(
@@ -220,10 +225,10 @@ def test_a_terminal_asks_for_confirmation(
     child.sendline(answer)
     child.expect(pexpect.EOF)
     child.close()
-    assert (child.exitstatus, len(two_workers.posts) > 0) == (code, asked)
+    assert (child.exitstatus, len(two_workers.posts) > 0) == (code, has_calls)
     screen_text = str(child.before)
-    assert ("alone:alpha" in screen_text) is asked
-    assert "66.7" in screen_text or not asked
+    assert ("alone:alpha" in screen_text) is has_calls
+    assert "66.7" in screen_text or not has_calls
     assert "Traceback" not in screen_text
 
 
@@ -257,15 +262,15 @@ def cut_off(stage: Stage, *arguments: str | Path, by: signal.Signals) -> Done:
     Beta has answered twice before it stalls.
     """
     scripts = dict(stage.models)
-    asked = 0
+    request_count = 0
     waits = threading.Event()
 
     async def held(request: SeenRequest, wire: Wire) -> None:
-        nonlocal asked
-        asked += 1
-        if asked > 2:
+        nonlocal request_count
+        request_count += 1
+        if request_count > 2:
             waits.set()
-        await (scripts["beta"] if asked <= 2 else stalls())(request, wire)
+        await (scripts["beta"] if request_count <= 2 else stalls())(request, wire)
 
     stage.models["beta"] = held
     with stage.start(
@@ -544,8 +549,8 @@ def test_a_trial_tells_of_answers_that_were_cut_off(stage: Stage, tmp_path: Path
     line = {"id": "1", "question": "What is 2 + 2?", "answer": "4", "scorer": "number"}
     cases = tmp_path / "cases.jsonl"
     cases.write_text("\n".join(json.dumps({**line, "id": str(n)}) for n in range(3)))
-    told = "answers that were cut off at a worker's max_tokens: 3 of 3 of alone:a"
-    assert told in " ".join(stage.ok("try", cases, "--yes").out.split())
+    notice = "answers that were cut off at a worker's max_tokens: 3 of 3 of alone:a"
+    assert notice in " ".join(stage.ok("try", cases, "--yes").out.split())
 
 
 def test_a_trial_that_its_limit_stops_does_not_blame_the_workers(
@@ -643,11 +648,11 @@ def test_a_hub_that_refuses_is_told_with_a_way_on(
     refusal: Refusal, says: str, stage: Stage, suites: Hub
 ) -> None:
     suites.refusals = [refusal] * 8
-    told = (
+    messages = (
         says,
         f"/datasets/{MATH}; with a file that you have: conductor eval math500 --from FILE",
     )
-    stage.ends(5, "eval", "math500", "--print-cases", out="", told=told)
+    stage.ends(5, "eval", "math500", "--print-cases", out="", told=messages)
 
 
 RIGHT = "+" * 12
@@ -655,8 +660,8 @@ WRONG = "-" * 12
 MIXED = "+-" * 6
 
 
-def summary(one: str, two: str, route: str, plan: str, *, valid: bool = True) -> Summary:
-    ways = {"alone:one": one, "alone:two": two, "conductor-mini": route, "conductor": plan}
+def summary(first: str, second: str, route: str, plan: str, *, valid: bool = True) -> Summary:
+    ways = {"alone:one": first, "alone:two": second, "conductor-mini": route, "conductor": plan}
     judged = []
     for name, signs in ways.items():
         is_planned = name.startswith("conductor")
@@ -688,8 +693,8 @@ def test_advice_follows_from_the_corrected_p_value(
 def test_advice_names_what_a_plan_was_compared_with() -> None:
     """Where the two halves choose other workers, it is not the one that did best on all cases."""
     halves = summary("++++++------", "------++++++", MIXED, RIGHT)
-    told = "points against the single worker that did best on the other half of the cases ("
-    assert told in advise(halves)
+    comparison = "points against the single worker that did best on the other half of the cases ("
+    assert comparison in advise(halves)
     assert "points against one (" in advise(summary(WRONG, WRONG, MIXED, RIGHT))
 
 

@@ -262,10 +262,10 @@ def test_what_is_used_up_is_named(number: int, message: str) -> None:
 
 def test_a_lack_of_memory_is_no_bug() -> None:
     """Neither where one of several things that went on at once found none."""
-    told = "the system allows no further memory"
-    assert _unexpected(MemoryError()).message == told
+    message = "the system allows no further memory"
+    assert _unexpected(MemoryError()).message == message
     group = ExceptionGroup("together", [ExceptionGroup("inside", [MemoryError()])])
-    assert _unexpected(group).message == told
+    assert _unexpected(group).message == message
     expected = UsageError("a mistake")
     assert _unexpected(ExceptionGroup("together", [expected])) is expected
 

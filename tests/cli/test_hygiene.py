@@ -93,14 +93,14 @@ def remains(path: Path) -> dict[str, Any]:
     manifest = json.loads(path.read_text())
     before = manifest["before"]
     after = manifest["after"]
-    own = str(after["own"])
+    own_number = str(after["own"])
     return {
         "threads": sorted((Counter(after["threads"]) - Counter(before["threads"])).elements()),
         "children": after["children"],
         "files": [
             name
             for number, name in after["files"].items()
-            if number not in before["files"] and number != own
+            if number not in before["files"] and number != own_number
         ],
     }
 
@@ -135,7 +135,7 @@ def test_nothing_remains_after_a_question(
 
 def test_nothing_remains_of_tools_and_programs(stage: Stage, tmp_path: Path) -> None:
     program = '[workers.old]\nkind = "command"\ncommand = ["sh", "-c", "sleep 60 & echo heard"]'
-    stage.configure(more=program)
+    stage.configure(tables=program)
     stage.inside("tools", "add", "t", "--", sys.executable, str(RAW_SERVER))
     stage.plan = "old | - | First.\nalpha | 1 | Second."
     stage.models["alpha"] = calls("add", a=40, b=2)
@@ -183,17 +183,17 @@ def test_nothing_remains_after_a_chat(stage: Stage, tmp_path: Path) -> None:
 
 def test_runs_leave_nothing_in_their_process(stage: Stage) -> None:
     """What is made once, such as a thread of the pool, is made in one round, not in both."""
-    found = []
+    measurements = []
     with conductor_cli.open() as orchestra:
         for count in (WARM, RUNS, RUNS):
             for _ in range(count):
                 assert orchestra.ask("How many?").answer == "alpha answers"
             stage.server.requests.clear()
-            found.append(held())
-    (files, _), *_ = found[0]
-    assert [after[0][0] for after in found] == [files] * 3
-    assert min(after[1] - before[1] for before, after in pairwise(found)) < RUNS / 2
-    assert min(after[0][1] - before[0][1] for before, after in pairwise(found)) == 0
+            measurements.append(held())
+    (files, _), *_ = measurements[0]
+    assert [after[0][0] for after in measurements] == [files] * 3
+    assert min(after[1] - before[1] for before, after in pairwise(measurements)) < RUNS / 2
+    assert min(after[0][1] - before[0][1] for before, after in pairwise(measurements)) == 0
 
 
 def opened() -> dict[str, list[str]]:

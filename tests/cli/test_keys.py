@@ -57,8 +57,10 @@ def test_a_variable_wins_over_a_stored_key(stage: Stage, monkeypatch: pytest.Mon
 def test_a_key_of_several_workers_is_listed_and_tested_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = '[workers.own]\nkind = "openai"\nkey_env = "OPENAI_API_KEY"'
-    stage.configure(own, workers=dict.fromkeys(("mine", "second"), 'key_env = "MY_OWN_VARIABLE"'))
+    own_table = '[workers.own]\nkind = "openai"\nkey_env = "OPENAI_API_KEY"'
+    stage.configure(
+        own_table, workers=dict.fromkeys(("mine", "second"), 'key_env = "MY_OWN_VARIABLE"')
+    )
     monkeypatch.setenv("MY_OWN_VARIABLE", KEY)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     sources = [(row["source"], row["workers"]) for row in stage.ok("keys", "list", "--json").json]
@@ -189,13 +191,13 @@ def test_a_key_is_in_no_argument_of_any_process(stage: Stage, home: Path) -> Non
         assert process.stdin is not None
         process.stdin.write(KEY.encode())
         process.stdin.close()
-        seen: set[bytes] = set()
+        command_lines: set[bytes] = set()
         while process.poll() is None:
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 with suppress(OSError):  # it has ended meanwhile
-                    seen.add(path.read_bytes())
-    assert any(b"state/keyring_process.py" in line for line in seen)
-    assert not any(KEY.encode() in line for line in seen)
+                    command_lines.add(path.read_bytes())
+    assert any(b"state/keyring_process.py" in line for line in command_lines)
+    assert not any(KEY.encode() in line for line in command_lines)
 
 
 def test_keys_are_tested_with_each_providers_word(stage: Stage) -> None:
@@ -336,8 +338,8 @@ def test_a_run_goes_on_when_the_keyring_is_locked_meanwhile(stage: Stage, keyrin
 
 def test_a_stored_key_makes_its_provider_a_worker_found(stage: Stage) -> None:
     stage.configure(workers=())
-    for provider, more in (("openai", ()), ("mistral", ("--base-url", stage.url))):
-        assert stage.inside("keys", "set", provider, *more, *FILE, given=KEY).code == 0
+    for provider, options in (("openai", ()), ("mistral", ("--base-url", stage.url))):
+        assert stage.inside("keys", "set", provider, *options, *FILE, given=KEY).code == 0
     key_states = {row["name"]: row["key"] for row in stage.inside("workers", "list", "--json").json}
     assert key_states["openai"] == "file"
     assert "mistral" not in key_states

@@ -104,7 +104,7 @@ STEPS = [
 JSON = json.dumps({"steps": STEPS}, separators=(",", ":"))
 
 
-def asked(stage: Stage, owner: str, *more: str) -> Done:
+def ask_owned(stage: Stage, owner: str, *options: str) -> Done:
     """One question to a conductor whose server says that `owner` owns its models."""
     answer = stage.server.script
 
@@ -115,7 +115,7 @@ def asked(stage: Stage, owner: str, *more: str) -> Done:
             await answer(request, wire)
 
     stage.server.script = script
-    return stage.inside("ask", "Why?", "--format", "jsonl", *more)
+    return stage.inside("ask", "Why?", "--format", "jsonl", *options)
 
 
 def sent(stage: Stage) -> list[dict[str, Any]]:
@@ -130,7 +130,7 @@ def sent(stage: Stage) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("owner", ["library", "organization_owner"])
 def test_a_server_that_takes_only_a_schema_is_asked_for_json(stage: Stage, owner: str) -> None:
     stage.plan = JSON
-    done = asked(stage, owner)
+    done = ask_owned(stage, owner)
     assert done.code == 0, done.err
     assert done.events[0]["profile"] == "prompted-json"
     assert done.events[-1]["answer"] == "beta answers"
@@ -142,7 +142,7 @@ def test_a_server_that_takes_only_a_schema_is_asked_for_json(stage: Stage, owner
 
 def test_a_server_that_takes_a_grammar_is_asked_for_lines(stage: Stage) -> None:
     stage.plan = TWO
-    done = asked(stage, "llamacpp")
+    done = ask_owned(stage, "llamacpp")
     assert done.code == 0, done.err
     assert done.events[0]["profile"] == "prompted"
     (form,) = sent(stage)
@@ -154,8 +154,8 @@ def test_a_worker_of_a_provider_that_keeps_schemas_plans_in_json(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.plan = JSON
-    own = f'[workers.boss]\nkind = "ollama"\nbase_url = "{stage.url}"\nmodel = "{PLANNER}"'
-    stage.configure(own, conductor="boss")
+    boss = f'[workers.boss]\nkind = "ollama"\nbase_url = "{stage.url}"\nmodel = "{PLANNER}"'
+    stage.configure(boss, conductor="boss")
     done = stage.ok("ask", "Why?", "--format", "jsonl", "--workers", "alpha,beta")
     assert done.events[0]["profile"] == "prompted-json"
     assert "/v1/models" not in [request.path for request in stage.server.requests]
@@ -183,7 +183,7 @@ def test_other_questions_are_refused_with_what_the_demo_can_do(stage: Stage, com
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("options", "message"),
     [
         (["-f", "notes.txt"], "read only the question"),
         (["--system", "Be brief."], "read only the question"),
@@ -191,10 +191,10 @@ def test_other_questions_are_refused_with_what_the_demo_can_do(stage: Stage, com
     ],
 )
 def test_what_the_demo_models_cannot_do_is_refused(
-    stage: Stage, tmp_path: Path, more: list[str], message: str
+    stage: Stage, tmp_path: Path, options: list[str], message: str
 ) -> None:
     (tmp_path / "notes.txt").write_text("Tokyo")
-    stage.fails(2, "ask", "--demo", QUESTION, *more, cwd=tmp_path, told=message)
+    stage.fails(2, "ask", "--demo", QUESTION, *options, cwd=tmp_path, told=message)
 
 
 def test_a_stopped_demo_run_is_resumed_by_the_demo_models(stage: Stage) -> None:

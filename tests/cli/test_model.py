@@ -25,13 +25,13 @@ from tests.cli.terminals import terminal
 from tests.tiny_gguf import lora, make
 
 
-def entry(name: str, *files: Path, sized: bool = True, hashed: bool = True, **more: str) -> str:
+def entry(name: str, *files: Path, sized: bool = True, hashed: bool = True, **fields: str) -> str:
     """A registry's entry for files as they are."""
     keys = {"name": name, "repo": f"acme/{name}", "revision": "main", "licence": "Apache-2.0"}
     lines = [
         "[[models]]",
         "context_bytes = 256",
-        *(f'{key} = "{value}"' for key, value in ({**keys, "about": "a test's"} | more).items()),
+        *(f'{key} = "{value}"' for key, value in ({**keys, "about": "a test's"} | fields).items()),
     ]
     for file in files:
         lines += ["[[models.parts]]", f'file = "{file.name}"']
@@ -66,19 +66,19 @@ def register(stage: Stage, *entries: str) -> None:
 
 def chosen(stage: Stage) -> str:
     """What the tool's own file says of the model."""
-    text = stage.own.read_text() if stage.own.exists() else ""
+    text = stage.own_file.read_text() if stage.own_file.exists() else ""
     return str(tomllib.loads(text).get("planner", {}).get("model", ""))
 
 
 def row(stage: Stage, name: str) -> dict[str, Any]:
     listed = stage.inside("model", "list", "--json").json
-    found: dict[str, Any] = next(item for item in listed if item["name"] == name)
-    return found
+    listed_row: dict[str, Any] = next(item for item in listed if item["name"] == name)
+    return listed_row
 
 
-def taken(stage: Stage, file: Path, *more: str, apart: bool = False) -> Done:
+def import_file(stage: Stage, file: Path, *options: str, apart: bool = False) -> Done:
     """Import a file; `apart` then makes a file of its own of each link in the store."""
-    done = stage.ok("model", "import", file, *more)
+    done = stage.ok("model", "import", file, *options)
     for path in stage.home.glob("data/conductor-llm/models/*/*.gguf") if apart else ():
         content = path.read_bytes()
         path.unlink()
@@ -102,7 +102,7 @@ def test_list_shows_registry_and_installed_models(desk: Stage, tiny: Path, tmp_p
         "hash_source": None,
         "about": "a test's",
     }
-    taken(desk, make(tmp_path / "mine.gguf", seed=1))
+    import_file(desk, make(tmp_path / "mine.gguf", seed=1))
     done = desk.inside("model", "list")
     heads, *lines = (line.split() for line in done.out.splitlines())
     assert heads == ["NAME", "SIZE", "MEMORY", "LICENCE", "STATE", "SOURCE"]
@@ -127,7 +127,7 @@ def test_list_shows_a_planner_that_is_not_installed(desk: Stage, tiny: Path) -> 
 
 def test_the_first_imported_model_plans(desk: Stage, tmp_path: Path) -> None:
     mine = make(tmp_path / "mine.gguf", seed=3)
-    done = taken(desk, mine)
+    done = import_file(desk, mine)
     assert sha256(mine) in done.out
     assert "the planner is now mine" in done.out
     assert done.err == ""
@@ -140,20 +140,20 @@ def test_the_first_imported_model_plans(desk: Stage, tmp_path: Path) -> None:
 
 
 def test_a_second_model_does_not_replace_the_first(desk: Stage, tmp_path: Path) -> None:
-    taken(desk, make(tmp_path / "one.gguf", seed=1))
-    done = taken(desk, make(tmp_path / "two.gguf", seed=2))
+    import_file(desk, make(tmp_path / "one.gguf", seed=1))
+    done = import_file(desk, make(tmp_path / "two.gguf", seed=2))
     assert "to let it plan: conductor model use two" in done.out
     assert chosen(desk) == "one"
-    taken(desk, make(tmp_path / "three.gguf", seed=3), "--use")
+    import_file(desk, make(tmp_path / "three.gguf", seed=3), "--use")
     assert chosen(desk) == "three"
 
 
 def test_an_imported_registry_model_is_recognised(desk: Stage, tiny: Path) -> None:
-    done = taken(desk, tiny)
+    done = import_file(desk, tiny)
     assert done.out.startswith("installed small:\n")
     assert "matches conductor's registry" in done.out
     assert configured_profile(load_settings(os.environ)).name == "published"
-    assert taken(desk, tiny).out.startswith("small is already installed:\n")
+    assert import_file(desk, tiny).out.startswith("small is already installed:\n")
 
 
 @pytest.mark.parametrize("name", ["missing.gguf", "text.gguf", "folder", "weights.safetensors"])
@@ -183,8 +183,8 @@ def test_a_worker_name_wins_over_a_directory(
 
 
 def test_an_installed_model_is_used_by_its_name(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    taken(desk, tiny)
-    taken(desk, make(tmp_path / "mine.gguf", seed=1))
+    import_file(desk, tiny)
+    import_file(desk, make(tmp_path / "mine.gguf", seed=1))
     assert desk.inside("model", "use", "mine").out.startswith(
         "the planner is now mine (mine.gguf sha256-ends:"
     )
@@ -220,17 +220,17 @@ def test_a_model_that_is_not_installed_must_be_pulled_first(desk: Stage) -> None
 def test_without_a_choice_the_default_or_only_model_plans(
     desk: Stage, tiny: Path, tmp_path: Path
 ) -> None:
-    taken(desk, make(tmp_path / "one.gguf", seed=1), "--no-use")
+    import_file(desk, make(tmp_path / "one.gguf", seed=1), "--no-use")
     assert resolve_planner(load_settings(os.environ)).model.endswith("one.gguf")
-    taken(desk, make(tmp_path / "two.gguf", seed=2), "--no-use")
+    import_file(desk, make(tmp_path / "two.gguf", seed=2), "--no-use")
     desk.fails(5, "ask", "hi", told="one, two")
-    taken(desk, tiny, "--no-use")
+    import_file(desk, tiny, "--no-use")
     assert resolve_planner(load_settings(os.environ)).model.endswith(tiny.name)
     assert chosen(desk) == ""
 
 
 def test_a_missing_model_file_is_reported(desk: Stage, tiny: Path) -> None:
-    taken(desk, tiny, apart=True)
+    import_file(desk, tiny, apart=True)
     path = Path(str(row(desk, "small")["path"]))
     path.write_bytes(path.read_bytes()[:-1])
     for damage in ("bytes instead of", "is missing"):
@@ -239,7 +239,7 @@ def test_a_missing_model_file_is_reported(desk: Stage, tiny: Path) -> None:
 
 
 def test_a_damaged_manifest_is_reported(desk: Stage, tiny: Path) -> None:
-    taken(desk, tiny)
+    import_file(desk, tiny)
     manifest = desk.home / "data/conductor-llm/models/small/manifest.toml"
     manifest.write_text("name = [")
     done = desk.ends(5, "model", "verify")
@@ -251,17 +251,17 @@ def test_a_damaged_manifest_is_reported(desk: Stage, tiny: Path) -> None:
         True,
         str(manifest),
     ]
-    desk.own.unlink()  # nothing is chosen, and there is no other model
+    desk.own_file.unlink()  # nothing is chosen, and there is no other model
     assert str(manifest) in desk.ends(5, "ask", "hi").err
 
 
 def test_a_damaged_manifest_does_not_affect_other_models(
     desk: Stage, tiny: Path, tmp_path: Path
 ) -> None:
-    taken(desk, make(tmp_path / "broken.gguf", seed=1), "--no-use")
+    import_file(desk, make(tmp_path / "broken.gguf", seed=1), "--no-use")
     broken = desk.home / "data/conductor-llm/models/broken/manifest.toml"
     broken.write_text("name = [")
-    taken(desk, tiny)
+    import_file(desk, tiny)
     for command in (
         ("model", "use", "small"),
         ("model", "verify", "small"),
@@ -300,8 +300,8 @@ def test_a_file_named_like_a_registry_model_gets_its_profile(desk: Stage, tiny: 
 
 
 def test_an_adapter_plans_with_its_base(desk: Stage, tmp_path: Path) -> None:
-    taken(desk, make(tmp_path / "whole.gguf", seed=1))
-    taken(desk, lora(tmp_path / "trained.gguf"), "--base", "whole", "--use")
+    import_file(desk, make(tmp_path / "whole.gguf", seed=1))
+    import_file(desk, lora(tmp_path / "trained.gguf"), "--base", "whole", "--use")
     planner = resolve_planner(load_settings(os.environ))
     assert (Path(planner.model).name, Path(planner.options["adapter"]).name) == (
         "whole.gguf",
@@ -319,13 +319,13 @@ def test_an_adapter_plans_with_its_base(desk: Stage, tmp_path: Path) -> None:
 def test_an_adapter_without_its_base_is_reported(desk: Stage, tmp_path: Path) -> None:
     adapter = lora(tmp_path / "trained.gguf")
     desk.fails(2, "model", "import", adapter)
-    taken(desk, adapter, "--base", "small")
+    import_file(desk, adapter, "--base", "small")
     desk.fails(5, "ask", "hi", told="conductor model pull small")
 
 
 def test_removing_a_base_names_its_adapters(desk: Stage, tmp_path: Path) -> None:
-    taken(desk, make(tmp_path / "whole.gguf", seed=1))
-    taken(desk, lora(tmp_path / "trained.gguf"), "--base", "whole")
+    import_file(desk, make(tmp_path / "whole.gguf", seed=1))
+    import_file(desk, lora(tmp_path / "trained.gguf"), "--base", "whole")
     with terminal(desk, "model", "rm", "whole") as shown:
         assert "trained is an adapter for it" in shown.until("[y/N]")
         shown.program.sendline("")
@@ -340,7 +340,7 @@ def test_what_verify_names_repairs_the_model(
 ) -> None:
     source = make(tmp_path / "my models.gguf", seed=3)
     content = source.read_bytes()
-    taken(desk, source, apart=copied)
+    import_file(desk, source, apart=copied)
     path = Path(str(row(desk, "my-models")["path"]))
     if damage == "gone":
         path.unlink()
@@ -365,10 +365,10 @@ def test_what_verify_names_repairs_the_model(
 def test_replacing_a_damaged_model_deletes_its_file(desk: Stage, tmp_path: Path) -> None:
     source = make(tmp_path / "one.gguf", seed=3)
     other = Path(shutil.copy(source, tmp_path / "other.gguf"))
-    taken(desk, source, apart=True)
+    import_file(desk, source, apart=True)
     path = Path(str(row(desk, "one")["path"]))
     path.write_bytes(path.read_bytes()[:-50] + b"x" * 50)
-    taken(desk, other, "--name", "one")
+    import_file(desk, other, "--name", "one")
     assert sorted(file.name for file in path.parent.iterdir()) == ["manifest.toml", "other.gguf"]
     assert desk.inside("model", "verify").code == 0
 
@@ -376,13 +376,13 @@ def test_replacing_a_damaged_model_deletes_its_file(desk: Stage, tmp_path: Path)
 def test_verify_without_a_planner_reads_all_models(desk: Stage, tmp_path: Path) -> None:
     assert "conductor model pull" in desk.inside("model", "verify").err
     for number in (1, 2):
-        taken(desk, make(tmp_path / f"m{number}.gguf", seed=number), "--no-use")
+        import_file(desk, make(tmp_path / f"m{number}.gguf", seed=number), "--no-use")
     assert [item["name"] for item in desk.inside("model", "verify", "--json").json] == ["m1", "m2"]
     assert "matches the file that was imported" in desk.ok("model", "verify").out
 
 
 def test_removing_the_planner_clears_the_choice(desk: Stage, tiny: Path) -> None:
-    taken(desk, tiny, apart=True)
+    import_file(desk, tiny, apart=True)
     path = Path(str(row(desk, "small")["path"]))
     done = desk.ok("model", "rm", "small", "--yes")
     assert f"{format_size(tiny.stat().st_size)} freed" in done.out
@@ -391,8 +391,8 @@ def test_removing_the_planner_clears_the_choice(desk: Stage, tiny: Path) -> None
 
 
 def test_removing_keeps_a_choice_of_another_model(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    taken(desk, tiny)
-    taken(desk, make(tmp_path / "mine.gguf", seed=1))
+    import_file(desk, tiny)
+    import_file(desk, make(tmp_path / "mine.gguf", seed=1))
     assert chosen(desk) == "small"
     env = {"CONDUCTOR_LLM_PLANNER_MODEL": "mine"}
     desk.ok(
@@ -402,7 +402,7 @@ def test_removing_keeps_a_choice_of_another_model(desk: Stage, tiny: Path, tmp_p
 
 
 def test_removing_needs_a_confirmation(desk: Stage, tiny: Path) -> None:
-    taken(desk, tiny)
+    import_file(desk, tiny)
     desk.fails(2, "model", "rm", "small")
     for answer, left in (("", True), ("n", True), ("y", False)):
         with terminal(desk, "model", "rm", "small") as shown:

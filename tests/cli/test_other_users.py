@@ -29,14 +29,16 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     os.umask(before)
 
 
-def open_to_others(*places: Path) -> list[str]:
+def open_to_others(*directories: Path) -> list[str]:
     """What somebody else could read or change in these places, with its permissions.
 
     The places count too.
     """
     public = {"cards.json"}  # figures of workers, for whoever they are given to
     open_paths = []
-    for path in chain.from_iterable((place, *place.rglob("*")) for place in places):
+    for path in chain.from_iterable(
+        (directory, *directory.rglob("*")) for directory in directories
+    ):
         mode = path.stat().st_mode
         if mode & 0o077 and path.name not in public:
             open_paths.append(f"{mode & 0o777:03o} {path}")

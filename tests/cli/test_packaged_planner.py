@@ -81,8 +81,8 @@ def test_one_name_sets_up_base_adapter_and_profile(stage: Stage, server: Hub) ->
     profile = configured_profile(settings)
     assert (profile.name, profile.untrained) == ("kinds", False)
     assert row(stage, "small")["state"] == row(stage, "trained")["state"] == "installed"
-    asked = stage.ok("ask", "How many?", "--seed", "3", "--format", "json")
-    assert " + trained sha256-ends:" in asked.json["conductor"]
+    answered = stage.ok("ask", "How many?", "--seed", "3", "--format", "json")
+    assert " + trained sha256-ends:" in answered.json["conductor"]
     verified = stage.inside("model", "verify", "--json").json
     assert [item["state"] for item in verified] == ["ok", "ok"]
     assert "trained is already installed" in stage.ok("model", "pull", "trained").out
@@ -107,11 +107,11 @@ def test_the_list_names_what_was_measured(stage: Stage, server: Hub) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [("flipped", "has the SHA-256"), ("of another model", "is for another model than")],
 )
 def test_an_adapter_that_is_not_what_was_examined_is_refused(
-    stage: Stage, server: Hub, damage: str, told: str
+    stage: Stage, server: Hub, damage: str, message: str
 ) -> None:
     if damage == "flipped":
         path = package(stage)
@@ -120,7 +120,7 @@ def test_an_adapter_that_is_not_what_was_examined_is_refused(
     else:
         package(stage, width=32)
     done = stage.inside("model", "pull", "trained")
-    assert (done.code, told in done.err) == (5, True), done.err
+    assert (done.code, message in done.err) == (5, True), done.err
     assert "planners/trained.gguf" in done.err
     assert row(stage, "trained")["state"] == "not installed"
     assert chosen(stage) == ""

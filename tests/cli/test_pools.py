@@ -17,7 +17,7 @@ from tests.cli.terminals import Gate, terminal
 from tests.servers import SeenRequest, Wire, delta, loopback
 
 
-def own(stage: Stage, *names: str) -> None:
+def write_own_workers(stage: Stage, *names: str) -> None:
     """Workers of this server that the tool itself wrote down, and none else."""
     stage.configure(workers=())
     for name in names:
@@ -90,13 +90,13 @@ def test_a_wrong_pool_is_reported(stage: Stage, arguments: tuple[str, ...], mess
 
 
 def test_a_pool_without_an_enabled_worker_is_refused(stage: Stage) -> None:
-    own(stage, "alpha", "beta", "gamma")
+    write_own_workers(stage, "alpha", "beta", "gamma")
     stage.pool("two", "beta", "gamma")
-    text = stage.own.read_text()
-    stage.own.write_text(text.replace("[workers.beta]", "[workers.beta]\nenabled = false"))
+    text = stage.own_file.read_text()
+    stage.own_file.write_text(text.replace("[workers.beta]", "[workers.beta]\nenabled = false"))
     stage.plan = "gamma | - | Answer it."
     assert stage.inside("ask", "hi", "--pool", "two").out == "gamma answers\n"
-    stage.own.write_text(
+    stage.own_file.write_text(
         re.sub(r"\[workers\.(beta|gamma)\]", r"[workers.\1]\nenabled = false", text)
     )
     stage.ends(3, "ask", "hi", "--pool", "two", told="all workers of pool 'two' are disabled")
@@ -105,9 +105,9 @@ def test_a_pool_without_an_enabled_worker_is_refused(stage: Stage) -> None:
 
 
 def test_a_worker_of_a_pool_is_not_removed(stage: Stage) -> None:
-    own(stage, "alpha", "beta")
+    write_own_workers(stage, "alpha", "beta")
     # As earlier versions wrote it
-    stage.own.write_text(stage.own.read_text() + '[pools.old]\nworkers = ["beta"]\n')
+    stage.own_file.write_text(stage.own_file.read_text() + '[pools.old]\nworkers = ["beta"]\n')
     stage.pool("both", "alpha", "beta")
     for name, pool in (("alpha", "both"), ("beta", "old")):
         stage.fails(2, "workers", "rm", name, told=f"worker '{name}' is in pool '{pool}'")
@@ -184,7 +184,7 @@ def test_a_worker_that_could_not_be_used_is_not_added(
     """What it lacks is named as an option, and nothing of what may be a key is repeated."""
     done = stage.fails(2, "workers", "add", "new", *words, told=message)
     assert not [word for word in ("base_url", "secret", "sk-") if word in done.err]
-    assert not stage.own.exists()
+    assert not stage.own_file.exists()
     stage.fails(2, "workers", "add", "bad name", *words)
 
 
@@ -269,7 +269,7 @@ def test_a_program_is_added_shown_tested_and_used(stage: Stage) -> None:
         "workers", "add", "up", "--kind", "command", "--set", "seconds=9", "--", "echo", "$x", "a*"
     )
     assert (done.code, done.err) == (0, "")
-    table = tomllib.loads(stage.own.read_text())["workers"]["up"]
+    table = tomllib.loads(stage.own_file.read_text())["workers"]["up"]
     assert table == {"kind": "command", "command": ["echo", "$x", "a*"], "seconds": 9.0}
     shown = stage.inside("workers", "show", "up").out
     assert "echo '$x' 'a*'" in shown
@@ -284,10 +284,10 @@ def test_the_seconds_of_a_program_hold_instead_of_the_timeouts(stage: Stage) -> 
     stage.plan = "slow | - | Answer."
     timeouts = "[limits]\nattempts = 1\n[timeouts]\nfirst_token = 0.3\nidle = 0.3\ntotal = 0.6\n"
     slow = '[workers.slow]\nkind = "command"\ncommand = ["sh", "-c", "sleep 1; echo done"]\n'
-    stage.configure(more=f"{timeouts}{slow}seconds = 20", workers=())
+    stage.configure(tables=f"{timeouts}{slow}seconds = 20", workers=())
     assert stage.inside("ask", "hi", "--workers", "slow").out == "done\n"
     stage.configure(
-        more=slow.replace("sleep 1", "sleep 600") + "seconds = 0.5\n[limits]\nattempts = 1",
+        tables=slow.replace("sleep 1", "sleep 600") + "seconds = 0.5\n[limits]\nattempts = 1",
         workers=(),
     )
     stage.ends(8, "ask", "hi", "--workers", "slow", told="within 0.5 s")
@@ -300,9 +300,11 @@ def test_what_must_stay_here_never_reaches_a_program(
     heard = tmp_path / "heard"
     notes = tmp_path / "notes.txt"
     notes.write_text("the launch code is 9876")
-    more = FREE.format(heard)
+    free_table = FREE.format(heard)
     stage.configure(
-        more=f'[policy]\nfiles_only = ["provider:local"]\n{more}' if rule == "files" else more
+        tables=f'[policy]\nfiles_only = ["provider:local"]\n{free_table}'
+        if rule == "files"
+        else free_table
     )
     stage.plan = "free | - | Read the notes.\nalpha | 1 | Answer."
     flags = {"--local-only": ("--local-only",), "files": (), "deny": ("--deny", "provider:openai")}[
@@ -317,7 +319,7 @@ def test_a_limit_of_money_is_refused_for_a_program_without_a_price(
     stage: Stage, tmp_path: Path
 ) -> None:
     heard = tmp_path / "heard"
-    stage.configure(more=FREE.format(heard), workers=())
+    stage.configure(tables=FREE.format(heard), workers=())
     stage.plan = "free | - | Answer."
     stage.ends(3, "ask", "hi", "--workers", "free", "--max-cost", "1", told="free has no price")
     assert not heard.exists()
@@ -329,7 +331,7 @@ def test_a_limit_of_money_is_refused_for_a_program_without_a_price(
 def test_doctor_names_a_program_that_is_not_installed(stage: Stage) -> None:
     codex = '[workers.codex]\nkind = "codex"\ncommand = ["no-such-codex"]'
     stage.configure(
-        more=f'{codex}\n[workers.up]\nkind = "command"\ncommand = ["tr", "a", "b"]', workers=()
+        tables=f'{codex}\n[workers.up]\nkind = "command"\ncommand = ["tr", "a", "b"]', workers=()
     )
     checks = {
         check["name"]: check
@@ -348,7 +350,7 @@ def test_a_program_can_plan(stage: Stage) -> None:
     plans = "echo 'up | - | Shout.'; sleep 0.2; echo 'alpha | 1 | Answer.'"
     up = '[workers.up]\nkind = "command"\ncommand = ["tr", "a-z", "A-Z"]'
     stage.configure(
-        more=f'[workers.head]\nkind = "command"\ncommand = ["sh", "-c", "{plans}"]\n{up}',
+        tables=f'[workers.head]\nkind = "command"\ncommand = ["sh", "-c", "{plans}"]\n{up}',
         conductor="head",
     )
     done = stage.inside("ask", "hi", "--workers", "up,alpha", "--format", "json")
@@ -435,7 +437,7 @@ def test_a_mistyped_rule_ends_every_command(
 
 
 def test_a_rule_may_name_a_provider_or_a_worker_that_the_run_does_not_use(stage: Stage) -> None:
-    stage.configure(more='[policy]\ndeny = ["gamma"]\n[pools.small]\nworkers = ["alpha"]')
+    stage.configure(tables='[policy]\ndeny = ["gamma"]\n[pools.small]\nworkers = ["alpha"]')
     done = stage.ok("ask", "What?", "--pool", "small", "--deny", "beta,provider:openai")
     assert "policy.deny: no worker matches gamma" in done.err
 
@@ -462,7 +464,7 @@ def test_a_rule_may_name_a_worker_that_was_found(
 
 
 def test_a_plan_file_is_held_to_the_rules_before_a_worker_is_called(stage: Stage) -> None:
-    stage.configure(more='[policy]\nfiles_only = ["alpha"]')
+    stage.configure(tables='[policy]\nfiles_only = ["alpha"]')
     steps = [{"worker": "alpha", "subtask": "Read it.", "access": []}]
     question = {"text": "What?", "files": [{"name": "pay.csv", "text": "SECRETS"}]}
     good = {
@@ -484,7 +486,7 @@ def test_a_plan_file_is_held_to_the_rules_before_a_worker_is_called(stage: Stage
 
 def test_a_resumed_run_is_held_to_the_rules_that_it_began_with(stage: Stage) -> None:
     stage.plan = "alpha | - | one\nalpha | 1 | two"
-    stage.configure(more=f"[limits]\nattempts = 1\n{FAR}")
+    stage.configure(tables=f"[limits]\nattempts = 1\n{FAR}")
     stage.ends(
         6,
         "ask",
@@ -523,7 +525,7 @@ def test_a_project_file_narrows_and_says_so(stage: Stage, tmp_path: Path) -> Non
 
 def test_a_conversation_goes_on_under_the_rules_that_it_began_with(stage: Stage) -> None:
     stage.plan = "alpha | - | one"
-    stage.configure(more=FAR)
+    stage.configure(tables=FAR)
     assert stage.inside("ask", "--local-only", "--deny", "beta", "How many?").code == 0
     stage.plan = TWO
     done = stage.ok("ask", "-c", "last", "And then?", "--format", "jsonl")
@@ -547,7 +549,7 @@ def test_a_run_is_not_run_again_on_a_worker_that_its_rules_forbid(stage: Stage) 
 
 
 def test_forbidden_workers_are_marked_in_the_list(stage: Stage) -> None:
-    stage.configure(more='[policy]\ndeny = ["beta"]')
+    stage.configure(tables='[policy]\ndeny = ["beta"]')
     done = stage.inside("workers", "list")
     assert [line.split()[:3:2] for line in done.out.splitlines()[1:3]] == [
         ["alpha", "yes"],
@@ -564,7 +566,7 @@ def test_a_pool_is_set_shown_used_and_removed(stage: Stage) -> None:
     assert stage.own_settings["pools"] == {"small": {"workers": ["beta", "alpha"]}}
     assert stage.ok("config", "show", "pools.small").out == "beta, alpha\n"
     value = stage.ok("config", "show", "pools.small", "--json").json["pools.small"]
-    assert value == {"value": ["beta", "alpha"], "from": str(stage.own)}
+    assert value == {"value": ["beta", "alpha"], "from": str(stage.own_file)}
     stage.ok("config", "set", "pools.small", "beta")
     assert stage.ok("ask", "hi", "--pool", "small").out == "beta answers\n"
     stage.ok("config", "set", "conductor.pool", "small")

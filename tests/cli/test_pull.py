@@ -61,9 +61,9 @@ def pulled(stage: Stage, server: Hub, tiny: Path) -> Hub:
 
 def test_a_model_is_pulled_and_plans(stage: Stage, pulled: Hub, tiny: Path) -> None:
     done = stage.ok("model", "pull")
-    path, told, using, following = done.out.splitlines()
+    path, verdict, using, following = done.out.splitlines()
     assert Path(path).read_bytes() == tiny.read_bytes()
-    assert told == f"SHA-256 {sha256(tiny)}: matches conductor's registry"
+    assert verdict == f"SHA-256 {sha256(tiny)}: matches conductor's registry"
     assert (using, following) == ("the planner is now small", 'next: conductor ask "…"')
     lines = done.err.splitlines()
     assert lines[0] == "small: 264 kB, licence Apache-2.0"
@@ -191,10 +191,10 @@ def huge() -> bytes:
 
 def test_any_gguf_of_the_hub_is_pulled_and_plans(stage: Stage, acme: Hub, tiny: Path) -> None:
     done = stage.ok("model", "pull", REPO)
-    name, path, told, using, following = done.out.splitlines()
+    name, path, verdict, using, following = done.out.splitlines()
     assert name == "installed tiny-chat-q4_k_m:"
     assert Path(path).read_bytes() == tiny.read_bytes()
-    assert told == (
+    assert verdict == (
         f"SHA-256 {sha256(tiny)}: checksum reported by {acme.url} only, not independently "
         "verified; saved for next time"
     )

@@ -29,11 +29,11 @@ def carded(stage: Stage) -> Stage:
     return stage
 
 
-def configure(stage: Stage, more: str = "") -> None:
-    stage.configure(more, workers=dict.fromkeys(("alpha", "beta"), CARDS))
+def configure(stage: Stage, settings: str = "") -> None:
+    stage.configure(settings, workers=dict.fromkeys(("alpha", "beta"), CARDS))
 
 
-def asked(stage: Stage, plan: str) -> str:
+def run_of(stage: Stage, plan: str) -> str:
     stage.plan = plan
     return str(stage.inside("ask", "How many?", "--format", "json").json["run"])
 
@@ -51,7 +51,7 @@ def prompt_of_planner(stage: Stage) -> str:
 
 
 def test_a_rating_changes_the_cards_that_the_planner_reads(carded: Stage) -> None:
-    asked(carded, TWO)
+    run_of(carded, TWO)
     before = prompt_of_planner(carded)
     sent = [request.json for request in carded.asked("alpha")]
     done = carded.inside("trace", "rate", "last", "bad")
@@ -62,20 +62,20 @@ def test_a_rating_changes_the_cards_that_the_planner_reads(carded: Stage) -> Non
         "math 0 good, 1 bad, so the planner reads 0.78"
         in carded.inside("workers", "show", "alpha").out
     )
-    asked(carded, TWO)
+    run_of(carded, TWO)
     assert before.replace("math 0.80", "math 0.78") == prompt_of_planner(carded)
     assert "math 0.78" in prompt_of_planner(carded)
     assert [request.json for request in carded.asked("alpha")] == sent * 2
 
 
 def test_a_worker_of_several_steps_is_named_once_in_a_rating(carded: Stage) -> None:
-    asked(carded, THREE)
+    run_of(carded, THREE)
     done = carded.ok("trace", "rate", "last", "good")
     assert done.out.endswith(" good; credit: alpha 0.67, beta 0.33\n")
 
 
 def test_the_last_rating_of_a_run_counts_and_outlives_its_trace(carded: Stage) -> None:
-    run = asked(carded, TWO)
+    run = run_of(carded, TWO)
     for verdict in ("bad", "good"):
         carded.inside("trace", "rate", run, verdict)
     assert (cards(carded)["beta"]["good"], cards(carded)["beta"]["bad"]) == (1, 0)
@@ -99,13 +99,13 @@ def test_what_cannot_be_rated_is_said(
     carded: Stage, arguments: Sequence[str], message: str
 ) -> None:
     carded.models |= {"alpha": refuses(500), "beta": refuses(500)}
-    asked(carded, "alpha | - | Answer it.")
+    run_of(carded, "alpha | - | Answer it.")
     carded.ends(2, "trace", "rate", *arguments, told=message)
     assert not carded.traces.with_name("ratings.jsonl").exists()
 
 
 def test_a_damaged_file_of_ratings_is_read_as_far_as_it_can_be(carded: Stage) -> None:
-    asked(carded, TWO)
+    run_of(carded, TWO)
     carded.inside("trace", "rate", "last", "good")
     path = carded.traces.with_name("ratings.jsonl")
     whole = path.read_bytes()
@@ -126,11 +126,11 @@ def test_a_damaged_file_of_ratings_is_read_as_far_as_it_can_be(carded: Stage) ->
 
 
 def test_learning_is_off_by_one_setting(carded: Stage) -> None:
-    asked(carded, TWO)
+    run_of(carded, TWO)
     carded.inside("trace", "rate", "last", "bad")
     configure(carded, "[learning]\nenabled = false")
     assert cards(carded)["alpha"]["now"] == 0.8
-    asked(carded, TWO)
+    run_of(carded, TWO)
     assert "math 0.80" in prompt_of_planner(carded)
     carded.fails(3, "trace", "rate", "last", "good")
 

@@ -36,7 +36,7 @@ PLAN_FORMATS = {
     "raw": KEY,
     "url": quote(KEY, safe=""),
     "path": quote(KEY),
-    "form": re.sub("%..", lambda found: found[0].lower(), quote_plus(KEY)),
+    "form": re.sub("%..", lambda match: match[0].lower(), quote_plus(KEY)),
     "half": quote(KEY, safe="/="),
     "twice": quote(quote(KEY, safe=""), safe=""),
     "json": json.dumps(KEY)[1:-1],
@@ -51,7 +51,7 @@ TELLING = 10
 """So many characters in a row of any spelling tell something of the key."""
 
 
-def told(text: str) -> str:
+def leaked_part(text: str) -> str:
     """The first part of a spelling of the key that is in `text`; empty if there is none."""
     for spelled in PLAN_FORMATS.values():
         # What stands around may be part of the first and last letters of base64
@@ -69,18 +69,18 @@ def searched(stage: Stage, *shown: Done) -> None:
     The store itself is where it belongs.
     """
     for done in shown:
-        assert told(done.out) == "", done.out
-        assert told(done.err) == "", done.err
+        assert leaked_part(done.out) == "", done.out
+        assert leaked_part(done.err) == "", done.err
     files = [path for path in stage.home.rglob("*") if path.is_file() and path.name != "keys.json"]
     assert any(path.suffix == ".jsonl" for path in files)
     for path in files:
-        assert told(trace_bytes(path).decode("utf-8", "replace")) == "", path
+        assert leaked_part(trace_bytes(path).decode("utf-8", "replace")) == "", path
 
 
 def error(status: int, text: str, code: str = "") -> Script:
     """A provider that repeats the key in its error."""
-    said = {"message": text, "type": text, "code": code or text, "param": text}
-    return replies(json.dumps({"error": said}), "application/json", status)
+    error_object = {"message": text, "type": text, "code": code or text, "param": text}
+    return replies(json.dumps({"error": error_object}), "application/json", status)
 
 
 def everything() -> str:
@@ -140,7 +140,7 @@ def test_what_a_provider_says_of_the_key_is_not_written(keyed: Stage, name: str)
     assert f"Bearer {KEY}" in sent(keyed)
     searched(keyed, *shown)
     texts = "".join(event.get("text", "") + event.get("thinking", "") for event in shown[0].events)
-    assert told(texts) == ""
+    assert leaked_part(texts) == ""
     assert (REDACTED in shown[0].out) == ("page" not in name)  # of a web page nothing is shown
 
 
@@ -322,8 +322,8 @@ def test_what_is_secret_in_the_environment_is_known_before_anything_is_said(stag
     }
     del stage
     load_settings({**os.environ, **environ})
-    known = ("pr0xy@w0rd", "pr0xy%40w0rd", "c0llect0r-11", "c0llect0r-22")
-    assert [text for text in known if not KNOWN_SECRETS.holds(text)] == []
+    secrets = ("pr0xy@w0rd", "pr0xy%40w0rd", "c0llect0r-11", "c0llect0r-22")
+    assert [text for text in secrets if not KNOWN_SECRETS.holds(text)] == []
     assert not KNOWN_SECRETS.holds("Somebody Ordinary")
 
 

@@ -77,13 +77,13 @@ def test_a_worker_is_added_listed_used_and_removed(stage: Stage) -> None:
         "base_url": stage.url,
         "price": {"input": "0.5", "output": "2"},
     }
-    assert stage.own.stat().st_mode & 0o777 == 0o600
+    assert stage.own_file.stat().st_mode & 0o777 == 0o600
     (row,) = stage.inside("workers", "list", "--json").json
     assert (row["name"], row["enabled"], row["key"], row["source"]) == (
         "gamma",
         True,
         "not needed",
-        str(stage.own),
+        str(stage.own_file),
     )
     stage.plan = "gamma | - | Answer."
     assert stage.inside("ask", "hi").out == "gamma answers\n"
@@ -205,7 +205,7 @@ def test_a_worker_that_is_busy_once_works(
 
 
 def test_a_broken_entry_can_be_removed(stage: Stage) -> None:
-    stage.own.write_text('[workers.old]\nkind = "gone"\n[limits]\nsteps = 9\n')
+    stage.own_file.write_text('[workers.old]\nkind = "gone"\n[limits]\nsteps = 9\n')
     assert stage.inside("ask", "hi").code == 3
     assert stage.inside("workers", "rm", "old").code == 0
     stage.inside("config", "set", "limits.steps", "default")
@@ -225,17 +225,17 @@ def test_a_model_is_chosen_and_found_again(stage: Stage, tiny: Path) -> None:
 )
 def test_a_model_that_cannot_plan_is_not_chosen(stage: Stage, name: str) -> None:
     stage.fails(5 if name else 2, "model", "use", name)
-    assert not stage.own.exists()
+    assert not stage.own_file.exists()
 
 
 def test_a_setting_is_shown_with_where_it_comes_from(stage: Stage) -> None:
-    stage.own.write_text("[limits]\nattempts = 2\nparallel = 3\n")
+    stage.own_file.write_text("[limits]\nattempts = 2\nparallel = 3\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONDUCTOR_LLM_LIMITS_STEPS", "4")
         shown = stage.inside("config", "show", "--json").json
     assert shown["limits.steps"] == {"value": 4, "from": "CONDUCTOR_LLM_LIMITS_STEPS"}
     assert shown["limits.attempts"] == {"value": 1, "from": str(stage.config)}
-    assert shown["limits.parallel"] == {"value": 3, "from": str(stage.own)}
+    assert shown["limits.parallel"] == {"value": 3, "from": str(stage.own_file)}
     assert shown["limits.review"] == {"value": 0, "from": "default"}
 
 
@@ -287,11 +287,11 @@ def test_a_setting_without_effect_prints_a_notice(stage: Stage) -> None:
 )
 def test_a_value_that_no_run_could_use_is_refused(stage: Stage, name: str, value: str) -> None:
     stage.fails(2, "config", "set", name, value)
-    assert not stage.own.exists()
+    assert not stage.own_file.exists()
 
 
 def test_config_show_names_the_files_of_the_settings(stage: Stage) -> None:
-    files = ["yours:", str(stage.config), "conductor's:", str(stage.own)]
+    files = ["yours:", str(stage.config), "conductor's:", str(stage.own_file)]
     done = stage.inside("config", "show")
     assert (done.err, done.out.split()[-4:]) == ("", files)
     other = stage.home / "other.toml"
@@ -301,8 +301,8 @@ def test_config_show_names_the_files_of_the_settings(stage: Stage) -> None:
 
 
 def test_settings_that_cannot_be_written_are_an_error(stage: Stage) -> None:
-    stage.own.mkdir()
-    assert str(stage.own) in stage.fails(3, "config", "set", "limits.steps", "2").err
+    stage.own_file.mkdir()
+    assert str(stage.own_file) in stage.fails(3, "config", "set", "limits.steps", "2").err
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -46,7 +46,7 @@ def fresh(stage: Stage) -> Stage:
     return stage
 
 
-def found(home: Path, **changes: object) -> Findings:
+def findings(home: Path, **changes: object) -> Findings:
     """A machine with room for everything."""
     here = Findings(
         memory=Memory(total=64 * GB, available=60 * GB), downloads=home, free=500 * GB, keyring="R"
@@ -80,7 +80,7 @@ def test_the_model_fits_memory_and_disk(
     stage: Stage, home: Path, memory: int, free: int, name: str | None
 ) -> None:
     entry = fitting_model(
-        found(home, memory=Memory(total=memory), free=free), load_settings(stage.environ())
+        findings(home, memory=Memory(total=memory), free=free), load_settings(stage.environ())
     )
     assert (entry.name if entry else None) == name
 
@@ -114,7 +114,7 @@ def test_few_cores_get_a_small_planner_with_a_word_on_it(
     """In a build without the trained planner."""
     stage = bare_build
     settings = load_settings(stage.environ(), {"planner.model": ""})
-    [step] = propose_model(found(home, cores=cores, gpus=gpus), settings)
+    [step] = propose_model(findings(home, cores=cores, gpus=gpus), settings)
     assert step.name == name
     assert message in step.text
     assert "not measured" in step.text
@@ -130,7 +130,7 @@ def test_on_a_few_cores_the_cheapest_allowed_planner_of_a_key_is_proposed(
     bare_build: Stage, home: Path
 ) -> None:
     stage = bare_build
-    small = found(home, keys=HOSTED, cores=4)
+    small = findings(home, keys=HOSTED, cores=4)
     for policy, name in (
         ("", "openai/gpt-6-luna"),
         ("deny = ['provider:openai']", "gemini/gemini-3.5-flash-lite"),
@@ -153,7 +153,7 @@ def test_where_a_local_planner_works_well_it_comes_before_a_hosted_one(
 ) -> None:
     stage.configure(workers=())
     settings = load_settings(stage.environ(), {"planner.model": ""})
-    [step] = propose_model(found(home, keys=HOSTED, **machine), settings)
+    [step] = propose_model(findings(home, keys=HOSTED, **machine), settings)
     assert step.command[:3] == ("model", "pull", "qwen2.5-7b-q4_k_m")
     assert "hosted in its place" in step.text
     assert "conductor model use openai/gpt-6-luna" in step.text
@@ -165,13 +165,13 @@ def test_on_a_few_cores_a_model_of_a_server_here_comes_before_a_hosted_one(
     bare_build.configure(workers=())
     settings = load_settings(bare_build.environ(), {"planner.model": ""})
     server = Worker(name="big", kind="ollama", model="qwen2.5:7b")
-    [step] = propose_model(found(home, keys=HOSTED, cores=4, workers=(server,)), settings)
+    [step] = propose_model(findings(home, keys=HOSTED, cores=4, workers=(server,)), settings)
     assert step.command == ("model", "use", "big")
     assert "conductor model use openai/gpt-6-luna" in step.text
 
 
 def test_without_llama_cpp_no_local_planner_is_proposed(stage: Stage, home: Path) -> None:
-    bare = found(home, llama=False)
+    bare = findings(home, llama=False)
     stage.configure(workers=())
     assert propose_model(bare, load_settings(stage.environ(), {"planner.model": ""})) == []
     assert "pip install" in bare.lines()["llama.cpp"]
@@ -183,11 +183,11 @@ def test_without_llama_cpp_the_largest_running_model_is_proposed(stage: Stage, h
     servers = tuple(Worker(name=name, kind="ollama", model=model) for name, model in sizes.items())
     stage.configure(workers=())
     settings = load_settings(stage.environ(), {"planner.model": ""})
-    [step] = propose_model(found(home, llama=False, workers=servers), settings)
+    [step] = propose_model(findings(home, llama=False, workers=servers), settings)
     assert step.command == ("model", "use", "large")
     stage.configure(workers=("alpha",))
     settings = load_settings(stage.environ(), {"planner.model": ""})
-    [step] = propose_model(found(home, llama=False), settings)
+    [step] = propose_model(findings(home, llama=False), settings)
     assert step.command == ("model", "use", "alpha")
 
 
@@ -230,7 +230,7 @@ def test_discovered_workers_are_proposed_once(stage: Stage, home: Path) -> None:
         Worker(name="openai", kind="openai", model="a"),
         Worker(name="mistral", kind="mistral", model="m"),
     )
-    proposed = propose_workers(found(home, workers=hand), load_settings(stage.environ()))
+    proposed = propose_workers(findings(home, workers=hand), load_settings(stage.environ()))
     assert [(step.name, step.done) for step in proposed] == [("openai", True), ("openai-2", False)]
     assert "its key is missing: conductor keys set mistral" in proposed[0].text
     assert proposed[1].command_line == "conductor workers add openai-2 --kind openai --model a"
@@ -275,7 +275,7 @@ def test_json_without_yes_only_proposes(fresh: Stage) -> None:
     about = steps_by_name["gemini/gemini-3.5-flash-lite"]["about"]
     assert "sends each question to gemini, $0.3000 in and $2.50 out per million tokens" in about
     assert "to plan on this machine later: conductor model pull " in about
-    assert not fresh.own.exists()
+    assert not fresh.own_file.exists()
 
 
 def test_yes_does_everything_once(
@@ -290,11 +290,11 @@ def test_yes_does_everything_once(
     assert workers(fresh) == ["gemini"]
     assert settings["planner.model"]
     assert settings["limits.cost"] or settings["limits.tokens"]
-    before = fresh.own.read_bytes()
+    before = fresh.own_file.read_bytes()
     again = fresh.inside("setup", "--yes", "--json")
     assert again.json["done"] == []
     assert all(step["done"] for step in again.json["proposal"])
-    assert fresh.own.read_bytes() == before
+    assert fresh.own_file.read_bytes() == before
 
 
 def test_config_toml_is_never_changed(stage: Stage) -> None:
@@ -305,7 +305,7 @@ def test_config_toml_is_never_changed(stage: Stage) -> None:
     env = {"GEMINI_API_KEY": KEY}
     assert stage.ok("setup", "--yes", "--json", "--model", "none", env=env).json["done"] == []
     assert stage.config.read_bytes() == before
-    assert not stage.own.exists()
+    assert not stage.own_file.exists()
 
 
 def test_other_steps_are_done_after_a_failure(
@@ -326,7 +326,7 @@ def test_without_a_terminal_nothing_is_changed(fresh: Stage) -> None:
     done = fresh.fails(2, "setup", env={"GEMINI_API_KEY": KEY})
     assert "conductor workers add gemini" in done.out
     assert "conductor model pull" in done.out
-    assert not fresh.own.exists()
+    assert not fresh.own_file.exists()
 
 
 def test_nothing_left_to_do_is_a_success(stage: Stage) -> None:
@@ -518,7 +518,7 @@ def test_ctrl_d_is_a_no_to_every_question(fresh: Stage) -> None:
         person.program.expect_exact(question)
         person.program.sendeof()
     person.end()
-    assert not fresh.own.exists()
+    assert not fresh.own_file.exists()
 
 
 def test_a_chosen_model_that_is_missing_is_not_replaced(stage: Stage, tmp_path: Path) -> None:

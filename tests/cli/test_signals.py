@@ -172,9 +172,9 @@ def test_killed_run_is_listed_as_interrupted_and_can_be_resumed(stage: Stage, mo
     # killed.
     stage.models = {"alpha": stalls(), model: script} if model == "planner" else {model: script}
     with stage.start("ask", "hi", "--format", "jsonl") as process:
-        seen = until(process.stdout, kind, 2 if moment == "in the last step" else 0)
-        if model != "planner" and "plan_ready" not in [event["kind"] for event in seen]:
-            seen += until(process.stdout, "plan_ready")
+        events = until(process.stdout, kind, 2 if moment == "in the last step" else 0)
+        if model != "planner" and "plan_ready" not in [event["kind"] for event in events]:
+            events += until(process.stdout, "plan_ready")
         process.kill()
         rest = finished(process)
     assert rest.code == 137
@@ -182,9 +182,9 @@ def test_killed_run_is_listed_as_interrupted_and_can_be_resumed(stage: Stage, mo
     assert (entry["state"], entry["question"]) == ("interrupted", "hi")
     stored = read_lines(stage, entry["run"])
     # Pieces of text wait up to a second for each other.
-    while seen[-1]["kind"].endswith("_delta"):
-        seen.pop()
-    assert stored[: len(seen)] == seen
+    while events[-1]["kind"].endswith("_delta"):
+        events.pop()
+    assert stored[: len(events)] == events
     stage.models = {}
     stage.plan = "beta | 1 | Check it and answer." if moment == "while planning" else TWO
     done = stage.inside("ask", "--resume", entry["run"], "--format", "json")
@@ -244,9 +244,9 @@ def test_resume_of_a_finished_run_says_so_and_names_one_that_was_stopped(stage: 
 
 
 @pytest.mark.parametrize(
-    "more",
+    "words",
     [["a question"], ["-c", "last"], ["-f", "x.txt"], ["--system", "x"], ["--schema", "x.json"]],
 )
-def test_resume_rejects_a_question(stage: Stage, more: list[str]) -> None:
-    for arguments in (["ask", "--resume", "last", *more], ["ask", *more, "--resume", "last"]):
+def test_resume_rejects_a_question(stage: Stage, words: list[str]) -> None:
+    for arguments in (["ask", "--resume", "last", *words], ["ask", *words, "--resume", "last"]):
         stage.fails(2, *arguments)

@@ -84,8 +84,8 @@ def test_a_page_is_read_in_the_encoding_that_its_server_names(
     asking.ok("config", "set", "web.private_hosts", "127.0.0.1")
     asking.ok("ask", "Sum it up", "-f", f"{site.url}/japanese")
     assert "日本" in last_prompt(asking)
-    told = "… | iconv -f CP1252 -t UTF-8 | conductor …"
-    asking.costs_nothing(2, "ask", "Hi", "-f", f"{site.url}/latin.txt", told=told)
+    message = "… | iconv -f CP1252 -t UTF-8 | conductor …"
+    asking.costs_nothing(2, "ask", "Hi", "-f", f"{site.url}/latin.txt", told=message)
 
 
 def test_a_private_address_is_refused_before_anything_is_sent(
@@ -271,7 +271,7 @@ def test_an_issue_that_does_not_exist_is_an_error(asking: Stage, github: Loopbac
 
 
 @pytest.mark.parametrize(
-    ("reference", "told"),
+    ("reference", "message"),
     [
         ("o/r#4", "gave another answer for /repos/o/r/issues/4/comments than GitHub does"),
         ("o/r#5", "gave another answer for /repos/o/r/issues/5 than GitHub does"),
@@ -280,9 +280,9 @@ def test_an_issue_that_does_not_exist_is_an_error(asking: Stage, github: Loopbac
     ],
 )
 def test_an_issue_that_cannot_be_read_whole_is_an_error(
-    asking: Stage, github: Loopback, reference: str, told: str
+    asking: Stage, github: Loopback, reference: str, message: str
 ) -> None:
-    asking.costs_nothing(2, "ask", "Why?", "-f", f"issue:{reference}", told=told)
+    asking.costs_nothing(2, "ask", "Why?", "-f", f"issue:{reference}", told=message)
 
 
 def test_a_change_that_a_repository_calls_binary_is_told(asking: Stage, tmp_path: Path) -> None:
@@ -295,8 +295,8 @@ def test_a_change_that_a_repository_calls_binary_is_told(asking: Stage, tmp_path
         (tmp_path / "b.txt").write_text(text)
         git("add", ".")
         git("commit", "-qm", text)
-    told = "2 changed files; without their text, as binary files: a.py"
-    asking.ok("ask", "Review it", "-f", "diff:HEAD~1..HEAD", cwd=tmp_path, told=told)
+    notice = "2 changed files; without their text, as binary files: a.py"
+    asking.ok("ask", "Review it", "-f", "diff:HEAD~1..HEAD", cwd=tmp_path, told=notice)
     assert "+new = 1" in last_prompt(asking)
 
 

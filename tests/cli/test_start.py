@@ -215,8 +215,8 @@ def test_an_option_that_is_gone_names_what_to_use_instead(
         and not about["commands"]
     )
     assert entry.run_command_line([*command.split(), option, "x"]) == 2
-    error_lines, told = capsys.readouterr().err.splitlines()[:2]
-    assert (error_lines, told.strip()) == (f"conductor: there is no option {option}", hint)
+    error_lines, hint_line = capsys.readouterr().err.splitlines()[:2]
+    assert (error_lines, hint_line.strip()) == (f"conductor: there is no option {option}", hint)
 
 
 @pytest.mark.parametrize("command", entry._DROPPED)
@@ -224,9 +224,9 @@ def test_a_command_that_is_gone_names_what_to_use_instead(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert entry.run_command_line([*command.split(), "x"]) == 2
-    error_lines, told = capsys.readouterr().err.splitlines()[:2]
+    error_lines, hint_line = capsys.readouterr().err.splitlines()[:2]
     assert repr(command.rsplit(maxsplit=1)[-1]) in error_lines
-    assert told.strip() == f"it was dropped; use instead: {entry._DROPPED[command]}"
+    assert hint_line.strip() == f"it was dropped; use instead: {entry._DROPPED[command]}"
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,12 @@ def write(directory: Path, name: str, text: str) -> Path:
     return path
 
 
-def own(stage: Stage) -> Path:
+def own_templates(stage: Stage) -> Path:
     return stage.config.parent / "templates"
 
 
 @pytest.mark.parametrize(
-    ("question", "given", "words", "asked"),
+    ("question", "given", "words", "filled"),
     [
         ("Review this $lang code.", {"lang": "rust"}, "", "Review this rust code."),
         ("Review this $lang code.", {}, "", "Review this Python code."),
@@ -47,10 +47,10 @@ def own(stage: Stage) -> Path:
     ],
 )
 def test_placeholders_are_replaced_once(
-    question: str, given: dict[str, str], words: str, asked: str
+    question: str, given: dict[str, str], words: str, filled: str
 ) -> None:
     template = Template(question=question, params={"lang": "Python"})
-    assert fill_template(template, "t", given, words).question == asked
+    assert fill_template(template, "t", given, words).question == filled
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_value_that_is_missing_or_has_no_place_is_an_error(
 
 def test_a_template_asks_with_its_plan_system_text_schema_and_limits(stage: Stage) -> None:
     write(
-        own(stage),
+        own_templates(stage),
         "bugs",
         f'question = "Find $what"\nsystem = "Be short."\nlimits = {{ calls = 2 }}\n{PLAN}',
     )
@@ -122,14 +122,14 @@ def test_a_shipped_limit_on_money_is_one_on_tokens_where_no_price_is_known(stage
     stage.configure(workers=("alpha", "beta"))
     reply = says(json.dumps({"block": False, "findings": []}))
     stage.models |= dict.fromkeys(("alpha", "beta"), reply)
-    told = ("there is none of alpha, beta: the limit is 200,000 tokens", "price=IN,OUT")
-    stage.ok("ask", "-t", "review", "Why?", told=told)
+    messages = ("there is none of alpha, beta: the limit is 200,000 tokens", "price=IN,OUT")
+    stage.ok("ask", "-t", "review", "Why?", told=messages)
     limited = ("ask", "-t", "review", "Why?", "--max-cost", "0.2")
     refused = stage.run(*limited)
     assert refused.code == 3
     assert "the cost limit cannot be enforced" in refused.err
     assert "tokens instead;" not in refused.err
-    write(own(stage), "mine", 'question = "$question"\n[limits]\ncost = "0.50"')
+    write(own_templates(stage), "mine", 'question = "$question"\n[limits]\ncost = "0.50"')
     stage.fails(3, "ask", "-t", "mine", "Why?", told="the cost limit cannot be enforced")
 
 
@@ -151,7 +151,7 @@ def test_a_file_of_the_template_private_stays_on_this_machine(stage: Stage, tmp_
     assert "a clause of mine" in str(stage.asked("near")[0].json)
     assert [str(request.json).count("a clause of mine") for request in stage.asked("far")] == [0]
     stage.ok("template", "save", "kept")
-    kept = tomllib.loads((own(stage) / "kept.toml").read_text())
+    kept = tomllib.loads((own_templates(stage) / "kept.toml").read_text())
     assert kept["files_only"] == ["provider:local"]
     words = ("ask", "-t", "private", "-f", contract, "-p", "local=far", "-p", "remote=near")
     stage.costs_nothing(3, *words, env=way, told="policy.files_only")
@@ -174,7 +174,7 @@ def test_the_stand_ins_of_a_template_are_workers_of_this_question(
 
 
 def test_an_empty_template_is_an_error(stage: Stage) -> None:
-    write(own(stage), "review", "")
+    write(own_templates(stage), "review", "")
     stage.costs_nothing(2, "ask", "-t", "review", "Why?", told="is empty, so it asks nothing")
 
 
@@ -184,11 +184,13 @@ def test_a_template_narrows_the_workers_and_never_raises_a_limit(stage: Stage) -
     A limit above the user's is refused with a notice.
     """
     stage.configure("[limits]\nattempts = 1\ncalls = 1")
-    write(own(stage), "one", 'question = "Why?"\nworkers = ["beta"]\nlimits = { calls = 5 }')
+    write(
+        own_templates(stage), "one", 'question = "Why?"\nworkers = ["beta"]\nlimits = { calls = 5 }'
+    )
     stage.plan = "beta | - | Answer it."
     stage.ok("ask", "-t", "one", told="yours is 1 and stays")
     assert not stage.asked("alpha")
-    write(own(stage), "other", 'question = "Why?"\nworkers = ["gamma"]')
+    write(own_templates(stage), "other", 'question = "Why?"\nworkers = ["gamma"]')
     stage.fails(2, "ask", "-t", "other", told="gamma")
 
 
@@ -205,13 +207,13 @@ def test_a_project_s_template_is_used_only_after_its_text_was_shown(
     stage.ok("ask", "-t", "bugs", cwd=tmp_path)
     path.write_text('question = "Why not?"')
     stage.fails(2, "ask", "-t", "bugs", cwd=tmp_path, told="was not shown")
-    write(own(stage), "bugs", 'question = "Mine?"')
+    write(own_templates(stage), "bugs", 'question = "Mine?"')
     stage.ok("ask", "-t", "bugs", cwd=tmp_path)
     assert "Mine?" in stage.asked("planner")[-1].body.decode()
     listed = stage.ok("template", "list", "--json", cwd=tmp_path).json
     assert {"name": "bugs", "origin": "yours", "about": ""} in listed
     stage.configure("[policy]\nproject = false")
-    (own(stage) / "bugs.toml").unlink()
+    (own_templates(stage) / "bugs.toml").unlink()
     stage.fails(2, "ask", "-t", "bugs", cwd=tmp_path, told="there is no template")
 
 
@@ -226,7 +228,7 @@ def test_a_project_s_template_is_used_only_after_its_text_was_shown(
     ],
 )
 def test_a_template_that_cannot_be_read_is_an_error(stage: Stage, text: str, message: str) -> None:
-    write(own(stage), "bad", text)
+    write(own_templates(stage), "bad", text)
     done = stage.inside("ask", "-t", "bad")
     assert done.code in (2, 3)
     assert message in done.err
@@ -255,7 +257,7 @@ def test_an_edited_template_is_the_user_s(
     monkeypatch.setattr("conductor_cli.cli.template.TERMINAL", "/dev/null")
     env = {"VISUAL": str(editor), "ADDED": "# mine"}
     assert "saved" in stage.ok("template", "edit", "review", env=env).out
-    saved = own(stage) / "review.toml"
+    saved = own_templates(stage) / "review.toml"
     assert saved.read_text().endswith("# mine")
     assert 'subtask = "List the defects' in saved.read_text()
     stage.fails(2, "template", "edit", "../x", env=env, told="is no name for a template")
@@ -300,7 +302,7 @@ def test_the_private_file_stays_on_this_machine(pool: Stage, tmp_path: Path) -> 
         f"{pool.worker('local', PRICE).partition(chr(10))[2]}"
     )
     tables = [pool.worker(name, PRICE) for name in WORKERS if name != "local"]
-    pool.configure(workers=(), more="\n".join(["[policy]", local, *tables]))
+    pool.configure(workers=(), tables="\n".join(["[policy]", local, *tables]))
     (tmp_path / "contract.txt").write_text("secret clause")
     pool.ok("ask", "-t", "private", "-f", tmp_path / "contract.txt")
     assert "secret clause" not in json.dumps([request.json for request in pool.asked("gpt")])

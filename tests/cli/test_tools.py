@@ -115,8 +115,8 @@ def test_servers_of_a_file_come_without_secrets(
     rows = {row["name"]: row for row in stage.ok("tools", "list", "--json").json}
     assert rows.keys() == {"git", "web"}
     assert rows["git"]["env"] == ["TOKEN", "HOME_DIR"]
-    assert "Bearer $WEB_TOKEN" in stage.own.read_text()
-    assert not {"s3cr3t", "k3y"} & set(re.findall(r"\w+", stage.own.read_text() + done.err))
+    assert "Bearer $WEB_TOKEN" in stage.own_file.read_text()
+    assert not {"s3cr3t", "k3y"} & set(re.findall(r"\w+", stage.own_file.read_text() + done.err))
     # The header's secret is in the keyring, and goes with the server.
     assert "k3y" in (stage.home / "backend/tool:web").read_text()
     stage.ok("tools", "rm", "git", "web")
@@ -127,7 +127,7 @@ def test_servers_of_a_file_come_without_secrets(
         "web is not added, because it has a secret and no working keyring found",
     )
     stage.ok("tools", "import", tmp_path / "code.json", told=messages)
-    assert "k3y" not in stage.own.read_text()
+    assert "k3y" not in stage.own_file.read_text()
 
 
 CODE_FILE = """// the servers of this project
@@ -192,7 +192,7 @@ def test_a_file_of_vs_code_is_read_with_its_comments_and_variables(
     ):
         assert words in stderr
     assert "HOME_DIR:" not in stderr
-    assert "s3cr3t" not in stderr + stage.own.read_text()
+    assert "s3cr3t" not in stderr + stage.own_file.read_text()
 
 
 @pytest.mark.parametrize(
@@ -235,9 +235,9 @@ def test_a_server_that_is_none_keeps_no_other_from_being_added(
     done = stage.ends(2, "tools", "import", tmp_path / "mcp.json", told="is not added")
     assert "added late" in done.out
     assert stage.own_settings["tools"].keys() == {"late"}
-    told = " ".join(done.err.split())
+    error_text = " ".join(done.err.split())
     for name in ("empty", "text"):
-        assert f"{name} is not added: it has neither a command nor an address" in told
+        assert f"{name} is not added: it has neither a command nor an address" in error_text
 
 
 @pytest.fixture(scope="module")
@@ -392,10 +392,10 @@ def test_the_secret_of_a_header_is_kept_in_the_keyring(stage: Stage) -> None:
 
     No address but its own gets a stored one.
     """
-    seen = list[str]()
+    keys = list[str]()
 
     async def serve(request: SeenRequest, wire: Wire) -> None:
-        seen.append(request.headers.get("x-key", ""))
+        keys.append(request.headers.get("x-key", ""))
         await wire.json({"error": "no"}, 401)
 
     with loopback(serve) as first, loopback(serve) as second:
@@ -414,9 +414,9 @@ def test_the_secret_of_a_header_is_kept_in_the_keyring(stage: Stage) -> None:
         stage.ends(1, "tools", "test", "web")
         stage.ok("tools", "add", "web", f"{second.url}/mcp")
         stage.ends(1, "tools", "test", "web")
-        assert list(dict.fromkeys(seen)) == ["s3cr3t", "an0ther", ""]
-        assert 'X-Team = "blue"' in stage.own.read_text()
-        assert "s3cr3t" not in stage.own.read_text() + stage.ok("tools", "list", "--json").out
+        assert list(dict.fromkeys(keys)) == ["s3cr3t", "an0ther", ""]
+        assert 'X-Team = "blue"' in stage.own_file.read_text()
+        assert "s3cr3t" not in stage.own_file.read_text() + stage.ok("tools", "list", "--json").out
         with stage.config.open("a") as file:
             file.write(
                 f'[tools.old]\nurl = "{first.url}"\nheaders = {{ Authorization = "Bearer '

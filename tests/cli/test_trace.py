@@ -19,7 +19,7 @@ from tests.cli.terminals import terminal
 from tests.traces.stored import unpack
 
 
-def asked(stage: Stage, question: str = "How many?", plan: str = THREE) -> str:
+def run_of(stage: Stage, question: str = "How many?", plan: str = THREE) -> str:
     stage.plan = plan
     return str(stage.inside("ask", question, "--format", "json").json["run"])
 
@@ -43,7 +43,7 @@ def test_list_shows_runs_newest_first(stage: Stage) -> None:
 
 
 def test_show_of_one_step_has_its_whole_prompt(stage: Stage) -> None:
-    run = asked(stage)
+    run = run_of(stage)
     out = stage.inside("trace", "show", run[:-1], "--step", "3").out
     assert "PROMPT (user)" in out
     assert "Compare and answer." in out
@@ -74,7 +74,7 @@ def test_replay_pauses_as_the_run_did(stage: Stage) -> None:
     from conductor_cli.views.json_output import JsonLinesOutput
     from tests.views.terminals import Sink
 
-    run = asked(stage)
+    run = run_of(stage)
     events = list(TraceStore(stage.traces).events(run))
     for speed, length in ((1.0, events[-1].at), (4.0, events[-1].at / 4), (0.0, 0.0)):
         slept: list[float] = []
@@ -105,7 +105,7 @@ def test_rm_removes_the_named_runs(stage: Stage) -> None:
 
 
 def test_a_trace_with_an_incomplete_last_line_is_shown_and_resumed(stage: Stage) -> None:
-    run = asked(stage)
+    run = run_of(stage)
     path = unpack(stage.traces / f"{run}.jsonl")
     path.write_bytes(path.read_bytes()[:-20])
     (entry,) = stage.inside("trace", "list", "--json").json
@@ -126,7 +126,7 @@ def test_a_foreign_file_is_named(stage: Stage, command: list[str]) -> None:
 
 
 def test_verify_names_the_lines_and_repair_keeps_the_rest(stage: Stage) -> None:
-    run = asked(stage)
+    run = run_of(stage)
     assert stage.ok("trace", "verify").out.split(",")[0] == f"{run}: whole"
     path = unpack(stage.traces / f"{run}.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
@@ -150,7 +150,7 @@ def test_verify_names_the_lines_and_repair_keeps_the_rest(stage: Stage) -> None:
 
 
 def test_every_reader_of_a_damaged_trace_reads_on(stage: Stage) -> None:
-    run = asked(stage)
+    run = run_of(stage)
     path = unpack(stage.traces / f"{run}.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
     line_index = next(number for number, line in enumerate(lines) if b"step_delta" in line)
@@ -183,7 +183,7 @@ def test_a_run_is_exported_as_markdown(stage: Stage) -> None:
     What a worker wrote does nothing there.
     """
     stage.models["beta"] = says("**Done** <img src=x>")
-    run = asked(stage, "Is it *so*?", TWO)
+    run = run_of(stage, "Is it *so*?", TWO)
     text = stage.ok("trace", "export", run, "--markdown").out
     assert text.startswith("# Is it *so*?\n\nfinished\n\n- 2 steps, ")
     for part in (
@@ -214,15 +214,15 @@ def test_a_conversation_is_exported_from_its_runs(stage: Stage) -> None:
 
 
 def test_list_can_be_filtered(stage: Stage) -> None:
-    one = asked(stage, "first", "alpha | - | Answer it.")
-    two = asked(stage, "second", TWO)
+    first_run = run_of(stage, "first", "alpha | - | Answer it.")
+    second_run = run_of(stage, "second", TWO)
     for options, runs in (
-        (["--worker", "beta"], [two]),
-        (["--worker", "alpha"], [two, one]),
+        (["--worker", "beta"], [second_run]),
+        (["--worker", "alpha"], [second_run, first_run]),
         (["--state", "failed"], []),
-        (["--since", "1h"], [two, one]),
+        (["--since", "1h"], [second_run, first_run]),
         (["--since", "2999-01-01"], []),
-        (["--state", "finished", "-n", "1"], [two]),
+        (["--state", "finished", "-n", "1"], [second_run]),
     ):
         assert [
             entry["run"] for entry in stage.inside("trace", "list", *options, "--json").json
@@ -249,7 +249,7 @@ def test_runs_that_are_not_named_as_they_can_be_are_a_usage_error(stage: Stage, 
 
 
 def test_search_shows_the_matching_texts(stage: Stage) -> None:
-    run = asked(stage)
+    run = run_of(stage)
     out = stage.inside("trace", "list", "another", "WAY").out
     assert run in out
     assert "    subtask 2: Find it out in another way." in out
@@ -259,7 +259,7 @@ def test_search_shows_the_matching_texts(stage: Stage) -> None:
 
 
 def test_show_can_include_prompts(stage: Stage) -> None:
-    asked(stage)
+    run_of(stage)
     assert "prompt (user):" not in stage.inside("trace", "show").out
     out = stage.inside("trace", "show", "--prompts").out
     assert out.count("prompt (user):") == 3
@@ -268,50 +268,50 @@ def test_show_can_include_prompts(stage: Stage) -> None:
 
 
 def test_rerun_starts_at_a_step(stage: Stage) -> None:
-    one = asked(stage)
+    first_run = run_of(stage)
     calls = len(stage.server.requests)
     stage.models["beta"] = says("beta answers anew")
     done = stage.inside(
-        "trace", "rerun", one, "--from", "3", "--worker", "beta", "--format", "json"
+        "trace", "rerun", first_run, "--from", "3", "--worker", "beta", "--format", "json"
     )
     assert (done.code, done.json["answer"]) == (0, "beta answers anew")
     assert len(stage.server.requests) == calls + 1
     assert "beta answers" in str(stage.server.requests[-1].json)
-    assert done.json["run"] != one
+    assert done.json["run"] != first_run
     assert [step["worker"] for step in done.json["steps"]] == ["alpha", "beta", "beta"]
-    assert f"reusing finished steps 1, 2 of run {one}" in str(done.json["notices"])
+    assert f"reusing finished steps 1, 2 of run {first_run}" in str(done.json["notices"])
     shown = stage.ok("trace", "show", done.json["run"]).out
     assert (shown.count("✓ reused"), shown.count("0.0 s   0 tokens")) == (2, 0)
-    assert stage.inside("trace", "show", one, "--json").json["answer"] == "alpha answers"
+    assert stage.inside("trace", "show", first_run, "--json").json["answer"] == "alpha answers"
 
 
 def test_a_rerun_names_the_first_run(stage: Stage) -> None:
-    one = asked(stage)
+    first_run = run_of(stage)
     again = stage.inside("trace", "rerun", "--from", "3", "--format", "json").json
-    assert again["resumed"] == one
+    assert again["resumed"] == first_run
     assert [entry["resumed"] for entry in stage.inside("trace", "list", "--json").json] == [
-        one,
+        first_run,
         None,
     ]
     assert "again: How many" in stage.inside("trace", "list").out
-    assert f"resumes    {one}" in stage.inside("trace", "show").out
-    assert f"resumes run {one}" in stage.inside("trace", "export").out
+    assert f"resumes    {first_run}" in stage.inside("trace", "show").out
+    assert f"resumes run {first_run}" in stage.inside("trace", "export").out
 
 
 @pytest.mark.parametrize(
     "options", [["--from", "4"], ["--from", "0"], ["--worker", "nobody"], ["--from", "two"]]
 )
 def test_an_invalid_rerun_calls_nobody(stage: Stage, options: list[str]) -> None:
-    one = asked(stage)
+    run = run_of(stage)
     calls = len(stage.server.requests)
-    done = stage.inside("trace", "rerun", one, *options)
+    done = stage.inside("trace", "rerun", run, *options)
     explained(done)
     assert (done.code, len(stage.server.requests)) == (2, calls)
 
 
 def test_old_runs_are_deleted_by_age_and_number(stage: Stage) -> None:
     """A dry run deletes nothing, and without a terminal `--yes` is needed."""
-    runs = [asked(stage, str(number), "alpha | - | Answer it.") for number in range(4)]
+    runs = [run_of(stage, str(number), "alpha | - | Answer it.") for number in range(4)]
     assert stage.inside("trace", "rm", "--older-than", "1d", "--yes").out == "deleted 0 runs\n"
     dry = stage.inside("trace", "rm", "--keep", "2", "--dry-run").out.splitlines()
     assert [line.split()[0] for line in dry] == [runs[1], runs[0], "would"]
@@ -327,7 +327,7 @@ def test_old_runs_are_deleted_by_age_and_number(stage: Stage) -> None:
 
 
 def test_traces_can_be_shown_with_broken_settings(stage: Stage) -> None:
-    asked(stage)
+    run_of(stage)
     stage.config.write_text("no = [toml")
     for arguments in (["list"], ["list", "many"], ["show"], ["export"]):
         done = stage.inside("trace", *arguments)
@@ -346,7 +346,7 @@ def test_a_file_in_place_of_the_directory_is_an_error(stage: Stage) -> None:
 
 
 def test_a_removal_of_old_runs_asks_on_a_terminal(stage: Stage) -> None:
-    asked(stage)
+    run_of(stage)
     for answer, left in (("n", 1), ("y", 0)):
         with terminal(stage, "trace", "rm", "--keep", "0") as shown:
             shown.until("Delete 1 run")

@@ -64,9 +64,9 @@ APIS: dict[str, tuple[str, dict[str, str]]] = {
 """Kind and options of a worker that is asked by each API; of its address, the path."""
 
 
-def asked(text: str = "Yes?", **more: Any) -> Request:
+def user_request(text: str = "Yes?", **fields: Any) -> Request:
     """A request with one message."""
-    return Request(messages=(Message(role="user", content=text),), **more)
+    return Request(messages=(Message(role="user", content=text),), **fields)
 
 
 async def chunks_of(model: Model, request: Request) -> list[Chunk]:
@@ -134,13 +134,13 @@ def broken_off(model: Model, request: Request) -> tuple[list[Chunk], ModelError]
     """What came before a reply failed, and its error; the model is closed after."""
 
     async def go() -> tuple[list[Chunk], ModelError]:
-        found: list[Chunk] = []
+        chunks: list[Chunk] = []
         try:
             async with aclosing(model.stream(request)) as stream:
                 async for chunk in stream:
-                    found += [chunk]
+                    chunks += [chunk]
         except ModelError as error:
-            return found, error
+            return chunks, error
         finally:
             await model.close()
         pytest.fail("the reply did not fail")
@@ -220,10 +220,10 @@ def in_turn(
 
     They are by one of `APIS`, or by a worker of another kind.
     """
-    kind, own = APIS.get(api, (api, {}))
+    kind, api_options = APIS.get(api, (api, {}))
     with loopback(script) as server:
-        address = server.url + own.get("base_url", "")
-        settings = {**own, "base_url": address, "key_env": "KEY", **options}
+        address = server.url + api_options.get("base_url", "")
+        settings = {**api_options, "base_url": address, "key_env": "KEY", **options}
         opened = open_model(
             Worker(name="w", kind=kind, model=model, options=settings), environ={"KEY": "sk-123456"}
         )
@@ -234,8 +234,8 @@ def asked_by(
     api: str, script: Script, request: Request = TALKED, **how: Any
 ) -> tuple[list[Chunk], list[SeenRequest]]:
     """The same for one request."""
-    (chunks,), seen = in_turn(api, script, request, **how)
-    return chunks, seen
+    (chunks,), requests = in_turn(api, script, request, **how)
+    return chunks, requests
 
 
 def failure_of(api: str, script: Script, request: Request = TALKED, **how: Any) -> ModelError:
@@ -248,5 +248,5 @@ def failure_of(api: str, script: Script, request: Request = TALKED, **how: Any) 
 def sent_to(api: str, request: Request, **options: Any) -> SeenRequest:
     """A request as the server of an API saw it, with the files of `BYTES`."""
     readable = replace(request, read_attachment=lambda file: BYTES[file.name])
-    found = asked_by(api, fine, readable, **options)[1]
-    return next(request for request in found if request.method == "POST")
+    seen_requests = asked_by(api, fine, readable, **options)[1]
+    return next(request for request in seen_requests if request.method == "POST")

@@ -38,7 +38,7 @@ def lines(*events: Any) -> bytes:
     return b"".join(json.dumps(event).encode() + b"\n" for event in events)
 
 
-def said(chunks: list[Chunk]) -> tuple[str, str]:
+def texts_of(chunks: list[Chunk]) -> tuple[str, str]:
     return "".join(chunk.text for chunk in chunks), "".join(chunk.thinking for chunk in chunks)
 
 
@@ -72,7 +72,7 @@ def said(chunks: list[Chunk]) -> tuple[str, str]:
 )
 def test_an_agent_run_is_read(name: str, thinking: list[str], usage: Usage, pieces: int) -> None:
     reply, chunks = read(name, (CAPTURED / f"{name}.jsonl").read_bytes(), pieces=pieces)
-    text, thought = said(chunks)
+    text, thought = texts_of(chunks)
     assert (text.strip(), reply.error, reply.usage("")) == (ANSWER, "", usage)
     assert thought.splitlines() == thinking
 
@@ -147,12 +147,12 @@ def test_what_an_agent_does_not_count_is_estimated() -> None:
 def test_events_of_the_wrong_form_are_no_failure(name: str, event: Any) -> None:
     reply, chunks = read(name, b"a warning\n" + lines(event) + b'{"type": "resu')
     usage = reply.usage("")
-    assert said(chunks)[0] == ""
+    assert texts_of(chunks)[0] == ""
     assert (usage.cost, max(usage.tokens_in, usage.tokens_out) <= 10**12) == (None, True)
 
 
 def test_deep_and_endless_events_are_bounded() -> None:
-    assert said(read("codex", b"[" * 100_000 + b"\n")[1]) == ("", "")
+    assert texts_of(read("codex", b"[" * 100_000 + b"\n")[1]) == ("", "")
     with pytest.raises(ModelError, match="more than 8 MiB"):
         read("codex", b"x" * (MAX_EVENT_BYTES + 1), pieces=1 << 20)
 
@@ -163,7 +163,7 @@ def test_an_answer_is_cut_at_the_tokens_that_were_asked_for() -> None:
         lines({"type": "item.completed", "item": {"type": "agent_message", "text": "x" * 99}}),
         tokens=2,
     )
-    assert (said(chunks)[0], reply.is_full) == ("x" * 32, True)
+    assert (texts_of(chunks)[0], reply.is_full) == ("x" * 32, True)
 
 
 def test_keys_are_redacted_in_answers_and_thinking() -> None:
@@ -173,7 +173,7 @@ def test_keys_are_redacted_in_answers_and_thinking() -> None:
         "type": "item.completed",
         "item": {"type": "command_execution", "command": f"echo {key}", "exit_code": 1},
     }
-    assert said(read("codex", lines(command, message))[1]) == (
+    assert texts_of(read("codex", lines(command, message))[1]) == (
         "it is [key]",
         "[command: echo [key], failed]\n",
     )
@@ -182,5 +182,5 @@ def test_keys_are_redacted_in_answers_and_thinking() -> None:
 def test_what_did_not_stop_an_agent_is_a_note_and_no_word_of_it() -> None:
     event = {"type": "error", "message": "Reconnecting… 1/5 \x1b[31m(sk-secret-0123456789)"}
     _, chunks = read("codex", lines(*[event] * 50))
-    assert said(chunks) == ("", "")
+    assert texts_of(chunks) == ("", "")
     assert [chunk.note for chunk in chunks] == ["Reconnecting… 1/5 ([key])"] * 20

@@ -30,13 +30,13 @@ MARK = {"cache_control": {"type": "ephemeral"}}
 
 
 def test_a_key_is_sent_as_its_provider_wants_it() -> None:
-    _, (seen,) = asked_by("anthropic", fine)
-    assert (seen.method, seen.path) == ("POST", "/v1/messages")
-    assert (seen.headers["x-api-key"], seen.headers["anthropic-version"]) == (
+    _, (request,) = asked_by("anthropic", fine)
+    assert (request.method, request.path) == ("POST", "/v1/messages")
+    assert (request.headers["x-api-key"], request.headers["anthropic-version"]) == (
         "sk-123456",
         "2023-06-01",
     )
-    assert "authorization" not in seen.headers
+    assert "authorization" not in request.headers
 
 
 def test_anthropic_s_thinking_text_and_counts_are_read() -> None:
@@ -110,9 +110,9 @@ def test_a_model_with_a_smaller_limit_on_output_is_asked_again_with_it() -> None
             )
         return await fine(request, wire)
 
-    chunks, seen = asked_by("anthropic", script, model="claude-3-haiku")
+    chunks, requests = asked_by("anthropic", script, model="claude-3-haiku")
     assert text(chunks) == "Yes."
-    assert [one.json["max_tokens"] for one in seen] == [32_000, 4096]
+    assert [request.json["max_tokens"] for request in requests] == [32_000, 4096]
     error = failure_of("anthropic", script, max_tokens=5000)
     assert "does not accept max_tokens = 5000" in error.message
 
@@ -141,16 +141,16 @@ def test_frames_of_a_wrong_shape_are_a_broken_reply(frame: dict[str, Any]) -> No
     assert error.reason in ("broken", "empty_answer")
 
 
-def sent(*messages: Message, tools: tuple[Tool, ...] = (WEATHER,), **more: Any) -> dict[str, Any]:
+def sent(*messages: Message, tools: tuple[Tool, ...] = (WEATHER,), **fields: Any) -> dict[str, Any]:
     """The body of a request with these messages, as the server saw it."""
-    options = more.pop("options", {})
+    options = fields.pop("options", {})
     body: dict[str, Any] = sent_to(
-        "anthropic", Request(messages=messages, tools=tools, **more), **options
+        "anthropic", Request(messages=messages, tools=tools, **fields), **options
     ).json
     return body
 
 
-def asked(*frames: dict[str, Any], tools: tuple[Tool, ...] = (WEATHER,)) -> list[Chunk]:
+def tool_reply(*frames: dict[str, Any], tools: tuple[Tool, ...] = (WEATHER,)) -> list[Chunk]:
     """The chunks of a reply to a request with tools."""
     return asked_by("anthropic", events(*frames), Request(messages=(ASK,), tools=tools))[0]
 
@@ -171,10 +171,10 @@ def stop(index: int) -> dict[str, Any]:
     return {"type": "content_block_stop", "index": index}
 
 
-def end(reason: str = "tool_use", **more: Any) -> dict[str, Any]:
+def end(reason: str = "tool_use", **fields: Any) -> dict[str, Any]:
     return {
         "type": "message_delta",
-        "delta": {"stop_reason": reason, **more},
+        "delta": {"stop_reason": reason, **fields},
         "usage": {"output_tokens": 9},
     }
 
@@ -246,7 +246,7 @@ def test_a_server_that_does_not_stream_gives_the_same_calls() -> None:
 
 
 def test_thinking_is_given_back_unchanged_and_results_come_in_one_message() -> None:
-    turn = asked(*THOUGHT, *TWO_CALLS)
+    turn = tool_reply(*THOUGHT, *TWO_CALLS)
     provider_data = turn[-1].provider_data
     again = Message(
         role="assistant", content=text(turn), provider_data=provider_data, tool_calls=calls(turn)
@@ -324,7 +324,7 @@ def test_a_name_that_the_api_does_not_allow_is_mapped_and_mapped_back() -> None:
     offered = body["tools"][0]["name"]
     assert offered != tool.name
     assert body["tool_choice"]["name"] == offered
-    chunks = asked(
+    chunks = tool_reply(
         start(0, type="tool_use", id="t", name=offered, input={"a": 1}),
         stop(0),
         end(),
@@ -354,7 +354,7 @@ def test_a_name_that_the_api_does_not_allow_is_mapped_and_mapped_back() -> None:
 def test_other_ends_have_a_meaning_too(
     frames: tuple[dict[str, Any], ...], finish: str, message: str
 ) -> None:
-    chunks = asked(*frames)
+    chunks = tool_reply(*frames)
     assert (chunks[-1].finish, text(chunks)) == (finish, message)
 
 
@@ -376,7 +376,7 @@ def test_a_call_that_is_not_complete_is_a_broken_reply(frames: tuple[dict[str, A
 
 
 def test_tools_that_the_server_runs_itself_are_no_calls() -> None:
-    chunks = asked(
+    chunks = tool_reply(
         start(0, type="server_tool_use", id="s", name="web_search", input={}),
         json_delta(0, '{"q": 1}'),
         stop(0),

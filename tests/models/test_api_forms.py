@@ -122,9 +122,9 @@ FILES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def turns(api: str, *messages: Message, **more: Any) -> list[Any]:
+def turns(api: str, *messages: Message, **fields: Any) -> list[Any]:
     """The turns of a conversation as a server saw them."""
-    body = sent_to(api, Request(messages=messages, **more)).json
+    body = sent_to(api, Request(messages=messages, **fields)).json
     return list(body[{"responses": "input", "gemini": "contents"}.get(api, "messages")])
 
 
@@ -133,8 +133,8 @@ def test_several_files_come_each_after_its_name(api: str) -> None:
     (message,) = turns(api, Message(role="user", content="Compare.", attachments=(CHART, PAPER)))
     content = "parts" if api == "gemini" else "content"
     assert message == {"role": "user", content: FILES[api]}
-    (one,) = turns(api, Message(role="user", content="Compare.", attachments=(CHART,)))
-    assert one[content] == [FILES[api][1], FILES[api][4]]
+    (turn,) = turns(api, Message(role="user", content="Compare.", attachments=(CHART,)))
+    assert turn[content] == [FILES[api][1], FILES[api][4]]
 
 
 ABOUT = {"name": "weather", "description": "Says the weather."}
@@ -183,13 +183,13 @@ def test_the_choice_of_tools_has_the_words_of_its_api(
         assert body["toolConfig"] == {"functionCallingConfig": mode}
     elif api == "anthropic":
         kind = {"none": "none", "required": "any"}.get(str(choice), "tool")
-        told = {"type": kind} | ({"name": "weather"} if kind == "tool" else {})
+        sent_choice = {"type": kind} | ({"name": "weather"} if kind == "tool" else {})
         alone = {} if parallel or choice == "none" else {"disable_parallel_tool_use": True}
-        assert body["tool_choice"] == told | alone
+        assert body["tool_choice"] == sent_choice | alone
     else:
         name = {"name": "weather"}
-        one = {"type": "function"} | (name if api == "responses" else {"function": name})
-        assert body["tool_choice"] == (choice if isinstance(choice, str) else one)
+        named_choice = {"type": "function"} | (name if api == "responses" else {"function": name})
+        assert body["tool_choice"] == (choice if isinstance(choice, str) else named_choice)
         assert body.get("parallel_tool_calls", True) is parallel
 
 

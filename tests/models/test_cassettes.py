@@ -54,9 +54,9 @@ class Reply:
     finish: str = "stop"
 
 
-def tools(*arguments: dict[str, str], read: int, written: int, **more: Any) -> Reply:
+def tools(*arguments: dict[str, str], read: int, written: int, **fields: Any) -> Reply:
     """A reply that ends with calls."""
-    return Reply(calls=arguments, read=read, written=written, finish="tool", **more)
+    return Reply(calls=arguments, read=read, written=written, finish="tool", **fields)
 
 
 REPLIES: Final[dict[str, Reply]] = {

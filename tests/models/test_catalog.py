@@ -80,10 +80,10 @@ def test_a_providers_key_is_sent_to_its_own_address_only() -> None:
     assert sent == [None, "Bearer sk-mine-123"]
 
 
-@pytest.mark.parametrize("own", ["https://api.openai.com/v1", "https://api.openai.com/v1/"])
-def test_a_providers_own_address_may_be_written_out(own: str) -> None:
-    assert is_own_address(worker("openai", base_url=own))
-    assert api_key_of(worker("openai", base_url=own), {"OPENAI_API_KEY": "k"}) == "k"
+@pytest.mark.parametrize("address", ["https://api.openai.com/v1", "https://api.openai.com/v1/"])
+def test_a_providers_own_address_may_be_written_out(address: str) -> None:
+    assert is_own_address(worker("openai", base_url=address))
+    assert api_key_of(worker("openai", base_url=address), {"OPENAI_API_KEY": "k"}) == "k"
 
 
 @pytest.mark.parametrize("key", ["sk-ä", "sk 1", "sk\n1", "“sk”"])
@@ -208,13 +208,13 @@ SECRETS = {
 
 
 async def echo(request: SeenRequest, wire: Wire) -> None:
-    said = []
+    leaked = []
     for name in SECRETS:
         header = request.headers[name]
-        said += [header, header[:-1], header[::-1]]
+        leaked += [header, header[:-1], header[::-1]]
     await wire.head()
     await wire.frames(
-        *(delta(letter) for letter in " and ".join(said)), delta(finish="stop"), usage(), "[DONE]"
+        *(delta(letter) for letter in " and ".join(leaked)), delta(finish="stop"), usage(), "[DONE]"
     )
 
 

@@ -315,7 +315,10 @@ def asked_for(
     script: Script, request: Request, name: str = "m", **options: Any
 ) -> list[dict[str, Any]]:
     """The bodies of all requests until there is a reply."""
-    return [seen.json for seen in replies(script, request, model=name, options=options)[1]]
+    return [
+        sent_request.json
+        for sent_request in replies(script, request, model=name, options=options)[1]
+    ]
 
 
 def refusing_above(above: int, message: str) -> Script:

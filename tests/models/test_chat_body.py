@@ -23,9 +23,9 @@ def content(attachment: Attachment) -> bytes:
     return BYTES[attachment.name]
 
 
-def fields(*messages: Message, **more: Any) -> dict[str, Any]:
+def fields(*messages: Message, **request_fields: Any) -> dict[str, Any]:
     """The fields of a body with these messages, as a server of chat completions reads them."""
-    body = chat_fields(Request(messages=messages, read_attachment=content, **more))
+    body = chat_fields(Request(messages=messages, read_attachment=content, **request_fields))
     sent: dict[str, Any] = with_texts(body | {"messages": plain_messages(body["messages"])})
     return sent
 
@@ -42,7 +42,7 @@ def test_calls_and_results_go_back() -> None:
         Message(role="tool", content="the arguments are no JSON", tool_call_id="b2", is_error=True),
     )["messages"]
     assert sent[1]["content"] is None
-    assert [one["id"] for one in sent[1]["tool_calls"]] == ["a1", "b2"]
+    assert [tool_call["id"] for tool_call in sent[1]["tool_calls"]] == ["a1", "b2"]
     assert sent[1]["tool_calls"][0]["function"] == {
         "name": "weather",
         "arguments": '{"city": "Oslo"}',

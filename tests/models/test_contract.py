@@ -29,7 +29,6 @@ from tests.models.kit import (
     PAPER,
     WEATHER,
     answering,
-    asked,
     broken_off,
     calls,
     chunks_of,
@@ -41,6 +40,7 @@ from tests.models.kit import (
     thinking,
     together,
     used,
+    user_request,
 )
 from tests.servers import Loopback, Script, SeenRequest, Speaker, Wire, aimock, loopback
 
@@ -50,11 +50,11 @@ PARIS = "The capital of France is Paris."
 KEY = {"TEST_KEY": "sk-test-123456"}
 
 
-def worker(kind: str, model: str, path: str, **more: str) -> Callable[[str], Model]:
+def worker(kind: str, model: str, path: str, **extra_options: str) -> Callable[[str], Model]:
     """Opens a worker of this kind whose server has this address."""
 
     def opened(url: str) -> Model:
-        options = {"base_url": url + path, "key_env": "TEST_KEY", **more}
+        options = {"base_url": url + path, "key_env": "TEST_KEY", **extra_options}
         return open_model(Worker(name="w", kind=kind, model=model, options=options), environ=KEY)
 
     return opened
@@ -105,7 +105,9 @@ def adapter(name: str, request: pytest.FixtureRequest) -> Model:
 def test_text_is_the_joined_deltas_and_one_usage_is_last(
     name: str, request: pytest.FixtureRequest
 ) -> None:
-    chunks = play(adapter(name, request), asked("What is the capital of France?", max_tokens=12))[0]
+    chunks = play(
+        adapter(name, request), user_request("What is the capital of France?", max_tokens=12)
+    )[0]
     assert name == "llama" or text(chunks) == PARIS
     assert ends_well(chunks)
     usage = used(chunks)
@@ -115,7 +117,7 @@ def test_text_is_the_joined_deltas_and_one_usage_is_last(
 
 @pytest.mark.parametrize("name", ALL)
 def test_replies_may_be_open_side_by_side(name: str, request: pytest.FixtureRequest) -> None:
-    question = asked("What is the capital of France?", max_tokens=6)
+    question = user_request("What is the capital of France?", max_tokens=6)
     replies = together(adapter(name, request), question, question, question)
     assert [ends_well(chunks) for chunks in replies] == [True, True, True]
 
@@ -125,7 +127,7 @@ def test_a_model_is_usable_after_a_reply_was_left(
     name: str, request: pytest.FixtureRequest
 ) -> None:
     async def go(model: Model) -> list[Chunk]:
-        question = asked("What is the capital of France?", max_tokens=6)
+        question = user_request("What is the capital of France?", max_tokens=6)
         async with aclosing(model.stream(question)) as stream:
             await anext(stream)
         chunks = await chunks_of(model, question)
@@ -138,7 +140,7 @@ def test_a_model_is_usable_after_a_reply_was_left(
 @pytest.mark.parametrize("name", REMOTE)
 def test_a_model_may_be_used_in_one_loop_after_the_other(name: str, mock: str) -> None:
     model = REMOTE[name](mock)
-    replies = [play(model, asked("What is the capital of France?"))[0] for _ in range(2)]
+    replies = [play(model, user_request("What is the capital of France?"))[0] for _ in range(2)]
     assert [text(chunks) for chunks in replies] == [PARIS, PARIS]
 
 
@@ -150,7 +152,7 @@ def test_a_model_may_be_used_in_one_loop_after_the_other(name: str, mock: str) -
 def test_the_reason_of_the_end_is_carried(
     name: str, question: str, words: str, finish: str, mock: str
 ) -> None:
-    chunks = play(REMOTE[name](mock), asked(question))[0]
+    chunks = play(REMOTE[name](mock), user_request(question))[0]
     assert (text(chunks), chunks[-1].finish) == (words, finish)
     assert ends_well(chunks)
 
@@ -170,7 +172,7 @@ def test_a_refusal_is_a_model_error_with_its_reason(
     name: str, question: str, reason: str, mock: str
 ) -> None:
     with pytest.raises(ModelError) as error:
-        play(REMOTE[name](mock), asked(question))
+        play(REMOTE[name](mock), user_request(question))
     assert error.value.reason == reason
     assert KEY["TEST_KEY"] not in str(error.value)
     assert "litellm." not in str(error.value)
@@ -183,7 +185,7 @@ def test_the_wait_that_a_server_asks_for_is_carried(name: str) -> None:
         loopback(answering(body, 429, retry_after="7")) as server,
         pytest.raises(ModelError) as error,
     ):
-        play(REMOTE[name](server.url), asked())
+        play(REMOTE[name](server.url), user_request())
     assert (error.value.reason, error.value.retry_after) == ("rate", 7.0)
     assert len(server.requests) == 1
 
@@ -191,7 +193,7 @@ def test_the_wait_that_a_server_asks_for_is_carried(name: str) -> None:
 @pytest.mark.parametrize("name", REMOTE)
 def test_a_long_row_of_the_same_word_is_text_like_any_other(name: str) -> None:
     with loopback(speaking(*[" zero"] * 150)) as server:
-        assert text(play(REMOTE[name](server.url), asked())[0]) == " zero" * 150
+        assert text(play(REMOTE[name](server.url), user_request())[0]) == " zero" * 150
 
 
 @pytest.mark.parametrize("name", REMOTE)
@@ -208,7 +210,7 @@ def test_death_in_the_middle_of_a_reply_is_broken(name: str, how: str) -> None:
             await wire.send("data: {nonsense\n\n")
 
     with loopback(script) as server:
-        chunks, error = broken_off(REMOTE[name](server.url), asked())
+        chunks, error = broken_off(REMOTE[name](server.url), user_request())
     assert ([chunk.text or chunk.note for chunk in chunks], error.reason) == (["Ye"], "broken")
     assert len(server.requests) == 1
 
@@ -218,7 +220,7 @@ def test_a_server_that_is_not_there_cannot_be_connected_to(name: str) -> None:
     with loopback(silent) as server:
         url = server.url
     with pytest.raises(ModelError) as error:
-        play(REMOTE[name](url), asked())
+        play(REMOTE[name](url), user_request())
     assert error.value.reason == "connect"
 
 
@@ -227,7 +229,7 @@ def test_a_server_that_is_not_there_cannot_be_connected_to(name: str) -> None:
 def test_the_time_for_a_call_bounds_it(name: str, when: str) -> None:
     with loopback(silent if when == "before" else endless) as server:
         with pytest.raises(ModelError) as error:
-            play(REMOTE[name](server.url), asked(deadline=0.2))
+            play(REMOTE[name](server.url), user_request(deadline=0.2))
         assert error.value.reason == "timeout"
         assert server.requests[0].closed.wait(30)
 
@@ -245,7 +247,7 @@ def test_the_server_sees_the_close_within_a_second(name: str, how: str) -> None:
     script: Script = silent if how == "cancel-before" else endless
 
     async def go(server: Loopback, model: Model) -> bool:
-        stream = model.stream(asked())
+        stream = model.stream(user_request())
         task = asyncio.ensure_future(anext(stream))
         if how == "cancel-before":
             assert await asyncio.to_thread(server.asked.wait, 20)
@@ -310,7 +312,7 @@ async def calling(request: SeenRequest, wire: Wire) -> None:
     await speaker.end()
 
 
-def data(attachment: Attachment) -> str:
+def base64_of(attachment: Attachment) -> str:
     return b64encode(BYTES[attachment.name]).decode()
 
 
@@ -415,11 +417,11 @@ def row(name: str) -> str:
         request_of(ASK, turn, shown, Message(role="user", content="And now?"), tools=(WEATHER,)),
     )[1]
     results = "no"
-    if in_order(body, data(CHART), "And now?"):
+    if in_order(body, base64_of(CHART), "And now?"):
         results = "after it" if "The files of the result" in body else "inside it"
     reading = [
         "yes"
-        if data(file)
+        if base64_of(file)
         in ask(name, fine, request_of(Message(role="user", content="?", attachments=(file,))))[1]
         else "no"
         for file in (CHART, PAPER)

@@ -115,8 +115,8 @@ def test_a_server_of_conductor_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> 
     models = [{"id": "conductor", "owned_by": "conductor"}, {"id": "tiny", "owned_by": "me"}]
     with loopback(answering({"object": "list", "data": models})) as server:
         at(monkeypatch, ollama=closed(), llama_server=server.port)
-        found = asyncio.run(discover({}))
-    assert [worker.name for worker in found] == ["tiny"]
+        workers = asyncio.run(discover({}))
+    assert [worker.name for worker in workers] == ["tiny"]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def checked(server: Loopback, provider: str = "openai", seconds: float = 5.0) ->
         return asyncio.run(check_key(provider, server.url, KEY, seconds=seconds))
 
 
-def said(message: str, code: str = "", kind: str = "") -> dict[str, object]:
+def error_body(message: str, code: str = "", kind: str = "") -> dict[str, object]:
     return {"error": {"message": message, "code": code or None, "type": kind or None}}
 
 
@@ -167,38 +167,42 @@ RATE = "rate_limit_exceeded"
 REFUSALS = {
     "openai wrong": (
         401,
-        said("Incorrect API key provided: sk-te***cdef.", "invalid_api_key", INVALID),
+        error_body("Incorrect API key provided: sk-te***cdef.", "invalid_api_key", INVALID),
         "wrong",
     ),
-    "openai restricted": (403, said(SCOPES, kind=INVALID), "failed"),
-    "openai quota": (429, said(QUOTA, "insufficient_quota"), "failed"),
-    "openai rate": (429, said("Rate limit reached for requests", RATE, "requests"), "failed"),
+    "openai restricted": (403, error_body(SCOPES, kind=INVALID), "failed"),
+    "openai quota": (429, error_body(QUOTA, "insufficient_quota"), "failed"),
+    "openai rate": (429, error_body("Rate limit reached for requests", RATE, "requests"), "failed"),
     "anthropic wrong": (
         401,
-        {"type": "error"} | said("invalid x-api-key", kind="authentication_error"),
+        {"type": "error"} | error_body("invalid x-api-key", kind="authentication_error"),
         "wrong",
     ),
     "anthropic overloaded": (
         529,
-        {"type": "error"} | said("Overloaded", kind="overloaded_error"),
+        {"type": "error"} | error_body("Overloaded", kind="overloaded_error"),
         "unreachable",
     ),
     "gemini wrong": (
         400,
-        [said("API key not valid. Please pass a valid API key.", "400")],
+        [error_body("API key not valid. Please pass a valid API key.", "400")],
         "wrong",
     ),
-    "gemini expired": (400, [said("API key expired. Please renew the API key.", "400")], "wrong"),
+    "gemini expired": (
+        400,
+        [error_body("API key expired. Please renew the API key.", "400")],
+        "wrong",
+    ),
     "xai wrong": (
         400,
         {"code": "an invalid argument", "error": "Incorrect API key provided: sk***ef."},
         "wrong",
     ),
-    "deepseek empty": (402, said("Insufficient Balance", INVALID, "unknown_error"), "failed"),
+    "deepseek empty": (402, error_body("Insufficient Balance", INVALID, "unknown_error"), "failed"),
     "mistral wrong": (401, {"message": "Unauthorized", "request_id": "x"}, "wrong"),
-    "openrouter wrong": (401, said("No cookie auth credentials found", "401"), "wrong"),
-    "some token expired": (401, said("The token has expired", "token_expired"), "wrong"),
-    "a region": (400, said("User location is not supported for the API use."), "failed"),
+    "openrouter wrong": (401, error_body("No cookie auth credentials found", "401"), "wrong"),
+    "some token expired": (401, error_body("The token has expired", "token_expired"), "wrong"),
+    "a region": (400, error_body("User location is not supported for the API use."), "failed"),
     "another server": (404, {"detail": "Not Found"}, "failed"),
     "a server in trouble": (503, {"error": "try later"}, "unreachable"),
 }
@@ -225,17 +229,17 @@ def test_a_good_key_is_good(provider: str, path: str, header: str, value: str) -
     server = loopback(answering({"data": []}))
     result = checked(server, provider)
     assert (result.state, result.seconds > 0) == ("good", True)
-    [seen] = server.requests
-    assert (seen.method, seen.path, seen.headers[header]) == ("GET", path, value)
-    assert len({"authorization", "x-api-key", "x-goog-api-key"} & set(seen.headers)) == 1
+    [request] = server.requests
+    assert (request.method, request.path, request.headers[header]) == ("GET", path, value)
+    assert len({"authorization", "x-api-key", "x-goog-api-key"} & set(request.headers)) == 1
 
 
 def test_a_key_at_google_s_compatible_address_is_sent_as_openai_wants_it() -> None:
     with loopback(answering({"data": []})) as server:
         problem = asyncio.run(check_key("gemini", f"{server.url}/openai", KEY, seconds=5))
-    [seen] = server.requests
-    assert (problem.state, seen.path) == ("good", "/openai/models")
-    assert seen.headers["authorization"] == f"Bearer {KEY}"
+    [request] = server.requests
+    assert (problem.state, request.path) == ("good", "/openai/models")
+    assert request.headers["authorization"] == f"Bearer {KEY}"
 
 
 def test_a_server_that_says_nothing_is_unreachable_in_time() -> None:
@@ -302,13 +306,13 @@ def test_the_chat_models_of_a_server_are_listed(
             options={"base_url": f"{server.url}/v1", "headers": {"x-team": "7"}},
         )
         model_list = asyncio.run(list_models(worker, "secret-key", seconds=5))
-        [seen] = server.requests
+        [request] = server.requests
     amounts = [model.price and (model.price.input, model.price.output) for model in model_list]
     assert [
         (model.name, model.context, price) for model, price in zip(model_list, amounts, strict=True)
     ] == listed
-    assert (seen.path, seen.headers["x-team"]) == (path, "7")
-    assert "secret-key" in str(seen.headers)
+    assert (request.path, request.headers["x-team"]) == (path, "7")
+    assert "secret-key" in str(request.headers)
 
 
 def test_a_model_of_the_price_table_has_its_context_and_price() -> None:

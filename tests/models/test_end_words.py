@@ -10,7 +10,7 @@ from conductor_cli.core.chat import Chunk, Finish
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.end_words import END_WORDS, EndMeaning, meaning_of
-from tests.models.kit import asked, asked_by, broken_off, failure_of, play, text
+from tests.models.kit import asked_by, broken_off, failure_of, play, text, user_request
 from tests.servers import Script, delta, loopback, saying
 
 FINISHES: Final[dict[EndMeaning, Finish]] = {
@@ -39,12 +39,12 @@ def reply(*frames: Any, done: bool = True) -> list[Chunk]:
 
 def reply_of(script: Script) -> list[Chunk]:
     with loopback(script) as server:
-        return play(ChatApiModel("m", f"{server.url}/v1"), asked())[0]
+        return play(ChatApiModel("m", f"{server.url}/v1"), user_request())[0]
 
 
 def failed(*frames: Any, done: bool = True) -> tuple[list[Chunk], ModelError]:
     with loopback(saying(*frames, done=done)) as server:
-        return broken_off(ChatApiModel("m", f"{server.url}/v1"), asked())
+        return broken_off(ChatApiModel("m", f"{server.url}/v1"), user_request())
 
 
 def notes(chunks: list[Chunk]) -> list[str]:

@@ -37,10 +37,10 @@ SHOWN = {"includeThoughts": True}
 
 
 def sent(
-    *messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **more: Any
+    *messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **fields: Any
 ) -> dict[str, Any]:
     """The body of a request with these messages, as the server saw it."""
-    request = Request(messages=messages or TALK, **more)
+    request = Request(messages=messages or TALK, **fields)
     body: dict[str, Any] = sent_to("gemini", request, model=model, **(options or {})).json
     return body
 
@@ -50,13 +50,13 @@ def part(**fields: Any) -> dict[str, Any]:
     return {"candidates": [{"content": {"role": "model", "parts": [fields]}, "index": 0}]}
 
 
-def end(reason: str = "STOP", **more: Any) -> dict[str, Any]:
+def end(reason: str = "STOP", **fields: Any) -> dict[str, Any]:
     """The last response of a stream."""
     counts = {"promptTokenCount": 9, "candidatesTokenCount": 4, "totalTokenCount": 13}
-    return {"candidates": [{"finishReason": reason, **more}], "usageMetadata": counts}
+    return {"candidates": [{"finishReason": reason, **fields}], "usageMetadata": counts}
 
 
-def asked(*frames: dict[str, Any], tools: tuple[Tool, ...] = (WEATHER,)) -> list[Chunk]:
+def tool_reply(*frames: dict[str, Any], tools: tuple[Tool, ...] = (WEATHER,)) -> list[Chunk]:
     """The chunks of a reply to a request with tools."""
     request = Request(messages=(ASK,), tools=tools)
     return asked_by("gemini", events(*frames), request, model=NEW)[0]
@@ -84,11 +84,11 @@ def refusing_once(word: str, message: str) -> Script:
 
 
 def test_the_key_and_the_model_are_where_google_wants_them() -> None:
-    seen = sent_to("gemini", Request(messages=TALK, seed=7), model=NEW)
-    assert seen.path == "/models/gemini-3.8-flash:streamGenerateContent?alt=sse"
-    assert seen.headers["x-goog-api-key"] == "sk-123456"
-    assert "authorization" not in seen.headers
-    assert seen.json["generationConfig"] == {"seed": 7, "thinkingConfig": SHOWN}
+    sent_request = sent_to("gemini", Request(messages=TALK, seed=7), model=NEW)
+    assert sent_request.path == "/models/gemini-3.8-flash:streamGenerateContent?alt=sse"
+    assert sent_request.headers["x-goog-api-key"] == "sk-123456"
+    assert "authorization" not in sent_request.headers
+    assert sent_request.json["generationConfig"] == {"seed": 7, "thinkingConfig": SHOWN}
     named = sent_to("gemini", Request(messages=TALK), model="tunedModels/a b?c")
     assert named.path == "/tunedModels/a%20b%3Fc:streamGenerateContent?alt=sse"
 
@@ -132,10 +132,14 @@ def test_a_model_that_has_no_thoughts_is_asked_without_them_and_nothing_is_said(
     """Nobody set this, so there is nothing that a user could change."""
     script = refusing_once("includeThoughts", message)
     request = Request(messages=TALK)
-    (first, second), seen = in_turn("gemini", script, request, request, model="gemma-3")
+    (first, second), requests = in_turn("gemini", script, request, request, model="gemma-3")
     assert [text(chunks) for chunks in (first, second)] == ["Yes.", "Yes."]
     assert notes(first) + notes(second) == []
-    assert ["generationConfig" in one.json for one in seen] == [True, False, False]
+    assert ["generationConfig" in sent_request.json for sent_request in requests] == [
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -170,8 +174,8 @@ def test_a_schema_that_is_refused_is_left_out() -> None:
 
 def test_calls_side_by_side_cannot_be_forbidden_and_that_is_said() -> None:
     request = Request(messages=(ASK,), tools=(WEATHER,), parallel_tool_calls=False)
-    chunks, seen = asked_by("gemini", fine, request, model=NEW)
-    assert "parallel" not in str(seen[0].json)
+    chunks, requests = asked_by("gemini", fine, request, model=NEW)
+    assert "parallel" not in str(requests[0].json)
     assert "does not accept parallel_tool_calls" in notes(chunks)[0]
 
 
@@ -336,8 +340,8 @@ def test_errors_have_their_reason_and_their_wait(
     status: int, code: str, message: str, detail: dict[str, str], reason: str, wait: float | None
 ) -> None:
     error = {"code": status, "message": message, "status": code, "details": [detail]}
-    found = failure_of("gemini", answering({"error": error}, status))
-    assert (found.reason, found.retry_after) == (reason, wait)
+    failure = failure_of("gemini", answering({"error": error}, status))
+    assert (failure.reason, failure.retry_after) == (reason, wait)
     later = failure_of("gemini", events(part(text="It"), {"error": error}))
     assert later.reason == ("refused" if status == 400 else reason)
 
@@ -379,7 +383,7 @@ def test_schemas_of_tools_have_only_what_google_knows() -> None:
 
 def test_calls_go_back_with_their_signatures_in_their_places() -> None:
     """A thought without a signature stays away; a part with one is never joined to another."""
-    chunks = asked(
+    chunks = tool_reply(
         part(text="Let me think.", thought=True),
         part(text="I "),
         part(text="look."),
@@ -418,10 +422,13 @@ def test_calls_go_back_with_their_signatures_in_their_places() -> None:
 
 def test_a_turn_that_was_changed_has_no_signature_of_what_it_was() -> None:
     call = {"functionCall": {"id": "c", "name": "weather"}}
-    chunks = asked(part(text="I look."), part(**call, thoughtSignature="c2ln"), end())
+    chunks = tool_reply(part(text="I look."), part(**call, thoughtSignature="c2ln"), end())
     result = Message(role="tool", content="7", tool_call_id="c")
     body = sent(ASK, turn_of(chunks, content="Other words."), result, tools=(WEATHER,), model=OLD)
-    assert [sorted(each) for each in body["contents"][1]["parts"]] == [["text"], ["functionCall"]]
+    assert [sorted(sent_part) for sent_part in body["contents"][1]["parts"]] == [
+        ["text"],
+        ["functionCall"],
+    ]
 
 
 @pytest.mark.parametrize(("model", "signed"), [(NEW, True), (OLD, False)])
@@ -441,7 +448,7 @@ def test_a_name_that_the_api_does_not_allow_is_mapped_and_mapped_back() -> None:
     offered = sent(ASK, tools=(tool,))["tools"][0]["functionDeclarations"][0]["name"]
     assert offered != tool.name
     call = {"id": "c", "name": offered, "args": {}}
-    chunks = asked(part(functionCall=call, thoughtSignature="c2ln"), end(), tools=(tool,))
+    chunks = tool_reply(part(functionCall=call, thoughtSignature="c2ln"), end(), tools=(tool,))
     assert calls(chunks)[0].name == tool.name
     result = Message(role="tool", content="7", tool_call_id="c")
     body = sent(ASK, turn_of(chunks), result, tools=(tool,))

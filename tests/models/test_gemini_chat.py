@@ -31,28 +31,28 @@ UNCHECKED = {"extra_content": {"google": {"thought_signature": "skip_thought_sig
 
 
 def sent(
-    *messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **more: Any
+    *messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **fields: Any
 ) -> SeenRequest:
     """A request as the server saw it."""
     return asked_by(
         "gemini-chat",
         fine,
-        Request(messages=messages or TALK, **more),
+        Request(messages=messages or TALK, **fields),
         model=model,
         **(options or {}),
     )[1][0]
 
 
 def test_the_key_goes_to_the_place_of_chat_completions_below_google_s_address() -> None:
-    seen = sent()
-    assert (seen.path, seen.headers["authorization"]) == (
+    request = sent()
+    assert (request.path, request.headers["authorization"]) == (
         "/openai/chat/completions",
         "Bearer sk-123456",
     )
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "told"),
+    ("model", "options", "thinking"),
     [
         (NEW, {}, {}),
         (NEW, {"reasoning_effort": "low"}, {"reasoning_effort": "low"}),
@@ -68,16 +68,18 @@ def test_the_key_goes_to_the_place_of_chat_completions_below_google_s_address() 
     ],
 )
 def test_google_is_told_how_much_to_think(
-    model: str, options: dict[str, Any], told: dict[str, Any]
+    model: str, options: dict[str, Any], thinking: dict[str, Any]
 ) -> None:
     body = sent(model=model, options=options).json
-    assert {name: body[name] for name in ("reasoning_effort", "extra_body") if name in body} == told
+    assert {
+        name: body[name] for name in ("reasoning_effort", "extra_body") if name in body
+    } == thinking
 
 
 def test_what_google_does_not_take_is_left_out_and_said() -> None:
     request = Request(messages=(ASK,), tools=(WEATHER,), parallel_tool_calls=False, seed=7)
-    chunks, seen = asked_by("gemini-chat", fine, request, model=NEW)
-    assert not {"seed", "parallel_tool_calls"} & seen[0].json.keys()
+    chunks, requests = asked_by("gemini-chat", fine, request, model=NEW)
+    assert not {"seed", "parallel_tool_calls"} & requests[0].json.keys()
     refused_fields = [
         chunk.note.partition(" does not accept ")[2] for chunk in chunks if chunk.note
     ]

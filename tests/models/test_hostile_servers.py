@@ -51,13 +51,13 @@ def error_of(name: str, script: Any, request: Request = REQUEST) -> tuple[list[C
         return broken_off(ADAPTERS[name](server.url), request)
 
 
-def calling(*pieces: str, name: str = "weather", **more: Any) -> Script:
+def calling(*pieces: str, name: str = "weather", **options: Any) -> Script:
     """A server whose reply is one call with these pieces of arguments."""
 
     async def script(request: SeenRequest, wire: Wire) -> None:
         speaker = Speaker(request, wire)
         await speaker.begin()
-        await speaker.call(name, *pieces, **more)
+        await speaker.call(name, *pieces, **options)
         await speaker.end()
 
     return script

@@ -191,8 +191,8 @@ def test_an_address_that_does_not_answer_is_passed_over(monkeypatch: pytest.Monk
         async with raw_server(WHOLE) as url:
             port = int(url.rpartition(":")[2])
             addresses = [
-                (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", each))
-                for each in (1, port)
+                (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", address_port))
+                for address_port in (1, port)
             ]
             monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
             client = HttpClient(f"http://localhost:{port}")

@@ -45,7 +45,7 @@ def test_the_quantization_is_read_from_the_name(name: str, quantization: str) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "parsed"),
     [
         ("acme/chat-GGUF", ("acme/chat-GGUF", "")),
         ("acme/chat:Q8_0", ("acme/chat", "Q8_0")),
@@ -66,9 +66,9 @@ def test_the_quantization_is_read_from_the_name(name: str, quantization: str) ->
     ],
 )
 def test_a_reference_names_a_repository_and_a_choice(
-    text: str, found: tuple[str, str] | None
+    text: str, parsed: tuple[str, str] | None
 ) -> None:
-    assert parse_reference(text) == found
+    assert parse_reference(text) == parsed
 
 
 def test_a_repository_offers_its_models_only() -> None:

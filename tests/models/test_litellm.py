@@ -182,11 +182,11 @@ def test_connections_are_let_go_when_no_model_uses_them() -> None:
             async for _ in model.stream(ASKED):
                 pass
         shared: Any = preload_litellm().result().module_level_aclient.client
-        found = []
+        are_closed = []
         for model in both:
             await model.close()
-            found.append(shared.is_closed)
-        return found
+            are_closed.append(shared.is_closed)
+        return are_closed
 
     with loopback(fine) as server:
         assert asyncio.run(go(server.url)) == [False, True]

@@ -43,9 +43,9 @@ SOURCE = Path(conductor_cli.__file__).parents[1]
 ONE = LlamaOptions(context=1024, threads=1)
 
 
-def ask(text: str = "Check the sum", **more: Any) -> Request:
+def ask(text: str = "Check the sum", **fields: Any) -> Request:
     """A request with one user message and, by default, at most 24 tokens of reply."""
-    return replace(Request(messages=(Message(role="user", content=text),), max_tokens=24), **more)
+    return replace(Request(messages=(Message(role="user", content=text),), max_tokens=24), **fields)
 
 
 def play(path: Path, *requests: Request, options: LlamaOptions = ONE) -> list[list[Chunk]]:
@@ -54,9 +54,9 @@ def play(path: Path, *requests: Request, options: LlamaOptions = ONE) -> list[li
 
 
 @contextmanager
-def opened(path: Path, **more: Any) -> Iterator[LlamaEngine]:
-    """A model in this thread; `more` are its options."""
-    engine = LlamaEngine(path, replace(ONE, **more), CancelToken())
+def opened(path: Path, **options: Any) -> Iterator[LlamaEngine]:
+    """A model in this thread; `options` are its options."""
+    engine = LlamaEngine(path, replace(ONE, **options), CancelToken())
     try:
         yield engine
     finally:
@@ -74,12 +74,12 @@ def test_a_reply_is_begun_with_the_prefill(tiny: Path) -> None:
         assert not any(engine.vocabulary.is_end(token) for token in added)
 
 
-def clear(text: str = "Check the sum", **more: Any) -> Request:
+def clear(text: str = "Check the sum", **fields: Any) -> Request:
     """The same with a reply so short that no two tokens are about equally likely.
 
     Rounding cannot change it.
     """
-    return ask(text, max_tokens=2, **more)
+    return ask(text, max_tokens=2, **fields)
 
 
 def reply_texts(path: Path, *requests: Request, options: LlamaOptions = ONE) -> list[str]:
@@ -398,26 +398,26 @@ asyncio.run(go())
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("given", "spin_count"),
     [({}, "1000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "active"}, None)],
 )
 def test_the_users_openmp_settings_are_kept(
-    given: dict[str, str], found: str | None, monkeypatch: pytest.MonkeyPatch
+    given: dict[str, str], spin_count: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "environ", given)
     set_environment()
-    assert given.get("GOMP_SPINCOUNT") == found
+    assert given.get("GOMP_SPINCOUNT") == spin_count
 
 
 def test_a_small_model_writes_with_one_thread(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
-    found = []
+    thread_counts = []
     for threads in (None, 3):
         with opened(tiny, threads=threads) as engine:
             lib = engine._lib
             context = engine.context
-            found.append((lib.llama_n_threads(context), lib.llama_n_threads_batch(context)))
-    assert found == [(1, idle_cores()), (3, 3)]
+            thread_counts.append((lib.llama_n_threads(context), lib.llama_n_threads_batch(context)))
+    assert thread_counts == [(1, idle_cores()), (3, 3)]
 
 
 @pytest.mark.parametrize(

@@ -80,13 +80,13 @@ def test_weights_are_what_the_quantised_numbers_stand_for(tmp_path: Path, kind: 
     from safetensors.numpy import load_file
 
     [shard] = directory.glob("*.safetensors")
-    own = load_file(shard)["model.layers.0.mlp.up_proj.weight"].astype(np.float32)
+    stored_weights = load_file(shard)["model.layers.0.mlp.up_proj.weight"].astype(np.float32)
     tensor = next(
         tensor for tensor in gguf.GGUFReader(file).tensors if tensor.name == "blk.0.ffn_up.weight"
     )
-    assert np.allclose(own, gguf.dequantize(tensor.data, tensor.tensor_type), rtol=1e-3)
+    assert np.allclose(stored_weights, gguf.dequantize(tensor.data, tensor.tensor_type), rtol=1e-3)
     before = random_weights("qwen2")["model.layers.0.mlp.up_proj.weight"]
-    assert np.abs(own - before).max() > 1e-4
+    assert np.abs(stored_weights - before).max() > 1e-4
 
 
 def test_an_output_that_is_the_embedding_stays_one_matrix(tmp_path: Path) -> None:

@@ -124,14 +124,14 @@ def retyped(path: Path, name: str, kind: int, *, alignment: int = 32) -> Path:
     import numpy as np
 
     class Writer(gguf.GGUFWriter):  # type: ignore[misc]  # gguf is not looked into
-        def add_tensor(self, name_: str, tensor: Any, **more: Any) -> None:
+        def add_tensor(self, name_: str, tensor: Any, **options: Any) -> None:
             if name_ == name:
                 numbers, size = BLOCK_SIZES[kind]
                 tensor = np.zeros(
                     (*tensor.shape[:-1], tensor.shape[-1] // numbers * size), np.uint8
                 )
-                more = {"raw_dtype": gguf.GGMLQuantizationType(kind)}
-            super().add_tensor(name_, tensor, **more)
+                options = {"raw_dtype": gguf.GGMLQuantizationType(kind)}
+            super().add_tensor(name_, tensor, **options)
 
         def add_name(self, name_: str) -> None:
             super().add_name(name_)
@@ -251,18 +251,18 @@ def test_any_header_is_read_or_refused(
 
 def test_the_identity_of_a_file_is_that_of_its_bytes(models: Path, whole: bytes) -> None:
     path = models / "identity.gguf"
-    found = []
-    for data in (
+    identities = []
+    for content in (
         whole,
         whole,
         whole[:-1] + b"\7",
         whole + b"\0",
         whole.replace(b"tiny random", b"tiny tandem"),
     ):
-        path.write_bytes(data)
-        found.append(read_model_info(path).identity)
-    assert found[0] == found[1]
-    assert len(set(found)) == 4
+        path.write_bytes(content)
+        identities.append(read_model_info(path).identity)
+    assert identities[0] == identities[1]
+    assert len(set(identities)) == 4
 
 
 def test_a_model_without_a_template_gets_chatml(models: Path) -> None:
@@ -316,11 +316,11 @@ def test_the_sizes_of_blocks_are_those_of_ggml() -> None:
     ggml = ctypes.CDLL(str(Path(load_bindings().__file__).parent / "lib" / stem))
     ggml.ggml_blck_size.restype = ctypes.c_int64
     ggml.ggml_type_size.restype = ctypes.c_size_t
-    found = {
+    ggml_sizes = {
         kind: (ggml.ggml_blck_size(kind), ggml.ggml_type_size(kind))
         for kind in range(max(BLOCK_SIZES) + 1)
     }
-    assert {kind: sizes for kind, sizes in found.items() if all(sizes)} == BLOCK_SIZES
+    assert {kind: sizes for kind, sizes in ggml_sizes.items() if all(sizes)} == BLOCK_SIZES
 
 
 def test_a_tensor_ends_where_the_next_begins(tmp_path: Path) -> None:
@@ -394,10 +394,10 @@ def model(models: Path, tmp_path: Path) -> Path:
     return divided(tmp_path / "model.gguf")
 
 
-def refused(path: Path, **more: Any) -> ModelError:
+def refused(path: Path, **options: Any) -> ModelError:
     """Why a file cannot be used, as a user of the model gets it."""
     with pytest.raises(ModelError) as error:
-        play(path, ask(), options=LlamaOptions(context=1024, threads=1, **more))
+        play(path, ask(), options=LlamaOptions(context=1024, threads=1, **options))
     assert error.value.reason == "file"
     assert error.value.hint
     return error.value
@@ -446,16 +446,18 @@ def test_a_further_part_is_refused_with_the_path_of_the_first(model: Path) -> No
     assert error.hint == f"name the first part: {model}"
 
 
-@pytest.mark.parametrize(("one", "other"), [(2, 3), (1, 4)])
-def test_swapped_parts_are_an_error(model: Path, one: int, other: int) -> None:
-    first, second = (model.with_name(NAMES[number - 1]) for number in (one, other))
+@pytest.mark.parametrize(("first_number", "other_number"), [(2, 3), (1, 4)])
+def test_swapped_parts_are_an_error(model: Path, first_number: int, other_number: int) -> None:
+    first, second = (model.with_name(NAMES[number - 1]) for number in (first_number, other_number))
     content = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(content)
     error = refused(model)
     assert "get the file again" in error.hint
-    if one > 1:
-        assert error.message.endswith(f"{NAMES[one - 1]} is not part {one} of this model")
+    if first_number > 1:
+        assert error.message.endswith(
+            f"{NAMES[first_number - 1]} is not part {first_number} of this model"
+        )
 
 
 def test_a_part_of_another_model_is_an_error(model: Path, tmp_path: Path) -> None:

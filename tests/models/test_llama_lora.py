@@ -220,8 +220,8 @@ def logits(path: Path, adapter: Path | None = None) -> Any:
         if adapter is not None:
             laid = lib.llama_adapter_lora_init(model, os.fsencode(adapter))
             assert laid
-            one = (lib.llama_adapter_lora_p_ctypes * 1)(laid)
-            assert lib.llama_set_adapters_lora(context, one, 1, (ctypes.c_float * 1)(1.0)) == 0
+            adapters = (lib.llama_adapter_lora_p_ctypes * 1)(laid)
+            assert lib.llama_set_adapters_lora(context, adapters, 1, (ctypes.c_float * 1)(1.0)) == 0
         tokens = (lib.llama_token * len(TOKENS))(*TOKENS)
         assert lib.llama_decode(context, lib.llama_batch_get_one(tokens, len(TOKENS))) == 0
         return np.ctypeslib.as_array(lib.llama_get_logits_ith(context, -1), (WORDS,)).astype(
@@ -283,7 +283,7 @@ def test_an_adapter_of_16_bits_is_half_as_large_and_computes_about_the_same(tmp_
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def adapted(tmp_path: Path) -> Path:
     """A directory with a base model and an adapter for it, both whole."""
     save_model(tmp_path / "base.gguf", "qwen2", random_weights("qwen2"))
     Adapter("qwen2", modules("self_attn.q_proj")).save(tmp_path / "lora")
@@ -325,17 +325,17 @@ def test_rows_that_heads_cannot_share_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
 @pytest.mark.parametrize("damage", [None, b"", b"{}" * 9])
 def test_a_missing_or_damaged_file_is_an_error(
-    place: Path, name: str, damage: bytes | None
+    adapted: Path, name: str, damage: bytes | None
 ) -> None:
     if damage is None:
-        (place / "lora" / name).unlink()
+        (adapted / "lora" / name).unlink()
     else:
-        (place / "lora" / name).write_bytes(damage)
-    refused(place / "lora", place / "base.gguf", "cannot be read: ")
+        (adapted / "lora" / name).write_bytes(damage)
+    refused(adapted / "lora", adapted / "base.gguf", "cannot be read: ")
 
 
-def test_an_adapter_for_another_width_is_refused(place: Path, tiny: Path) -> None:
-    refused(place / "lora", tiny, "where that has 64 x 64")
+def test_an_adapter_for_another_width_is_refused(adapted: Path, tiny: Path) -> None:
+    refused(adapted / "lora", tiny, "where that has 64 x 64")
 
 
 @pytest.mark.parametrize(
@@ -346,11 +346,11 @@ def test_an_adapter_for_another_width_is_refused(place: Path, tiny: Path) -> Non
     ],
 )
 def test_a_base_of_another_architecture_or_without_a_layer_count_is_refused(
-    place: Path, word: bytes, other: bytes, problem: str
+    adapted: Path, word: bytes, other: bytes, problem: str
 ) -> None:
-    path = place / "base.gguf"
+    path = adapted / "base.gguf"
     path.write_bytes(path.read_bytes().replace(word, other))
-    refused(place / "lora", path, problem)
+    refused(adapted / "lora", path, problem)
 
 
 def test_a_packed_adapter_is_small_and_unpacks_to_nearly_the_same_numbers(tmp_path: Path) -> None:

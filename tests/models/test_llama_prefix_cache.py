@@ -45,24 +45,24 @@ CARDS = "The workers:\n" + "A  ann\nB  bob\n" * 8
 OTHERS = "The workers:\n" + "A  cyd\nB  dan\n" * 8
 
 
-def asked(question: str = "6*7?", cards: str = CARDS, **more: Any) -> Request:
+def pool_request(question: str = "6*7?", cards: str = CARDS, **fields: Any) -> Request:
     """A question after a fixed text and the worker cards of a pool, with a cut after each."""
     content = FIXED + cards
     messages = (Message(role="system", content=content), Message(role="user", content=question))
     return replace(
-        Request(messages=messages, max_tokens=24, cuts=(len(FIXED), len(content))), **more
+        Request(messages=messages, max_tokens=24, cuts=(len(FIXED), len(content))), **fields
     )
 
 
-def once(question: str = "6*7?", **more: Any) -> Request:
+def once(question: str = "6*7?", **fields: Any) -> Request:
     """The same with the later cut only."""
-    return asked(question, cuts=(len(FIXED + CARDS),), **more)
+    return pool_request(question, cuts=(len(FIXED + CARDS),), **fields)
 
 
 def opened(
-    path: Path, cache: Path | None = None, **more: Any
+    path: Path, cache: Path | None = None, **options: Any
 ) -> AbstractContextManager[LlamaEngine]:
-    return opened_engine(path, **{"context": 2048, "cache": cache, **more})
+    return opened_engine(path, **{"context": 2048, "cache": cache, **options})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -87,18 +87,18 @@ class Answer:
 
 def answered(engine: LlamaEngine, request: Request) -> tuple[Answer, int]:
     """The reply, and how many tokens were not read for it."""
-    found: list[Any] = []
+    copies: list[Any] = []
     read = Vocabulary.logits
 
-    def seen(vocabulary: Vocabulary, context: Any) -> Any:
+    def copying(vocabulary: Vocabulary, context: Any) -> Any:
         logits = read(vocabulary, context)
-        found.append(logits.copy())
+        copies.append(logits.copy())
         return logits
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Vocabulary, "logits", seen)
+        patch.setattr(Vocabulary, "logits", copying)
         chunks = list(engine.generate(request, CancelToken()))
-    return Answer(text=text(chunks), logits=found[0]), used(chunks).tokens_cached
+    return Answer(text=text(chunks), logits=copies[0]), used(chunks).tokens_cached
 
 
 def cuts(engine: LlamaEngine, request: Request) -> tuple[int, ...]:
@@ -118,15 +118,15 @@ def left(cache: Path) -> list[str]:
 def restored(models: Path, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Each state that llama.cpp is given."""
     lib = load_bindings()
-    seen = list[bytes]()
+    states = list[bytes]()
     restore = lib.llama_state_seq_set_data
 
     def handed(context: Any, state: Any, size: int, sequence: int) -> Any:
-        seen.append(bytes(state))
+        states.append(bytes(state))
         return restore(context, state, size, sequence)
 
     monkeypatch.setattr(lib, "llama_state_seq_set_data", handed)
-    return seen
+    return states
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_the_next_load_reads_only_the_question(
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     path = request.getfixturevalue(name)
-    question = asked()
+    question = pool_request()
     with opened(path) as engine:
         plain = answered(engine, question)[0]
         ends = cuts(engine, question)
@@ -169,7 +169,9 @@ def test_the_next_load_reads_only_the_question(
 def test_a_cut_is_where_the_text_is_cut(tiny: Path, begins: Path, folding: Path) -> None:
     for path in (tiny, begins, folding):
         with opened(path) as engine:
-            prompt, other = (engine.tokenize(asked(cards=cards)) for cards in (CARDS, OTHERS))
+            prompt, other = (
+                engine.tokenize(pool_request(cards=cards)) for cards in (CARDS, OTHERS)
+            )
             first, second = prompt.cuts
             spelled = [
                 b"".join(map(engine.vocabulary.token_bytes, prompt.tokens[:cut]))
@@ -183,13 +185,13 @@ def test_a_cut_is_where_the_text_is_cut(tiny: Path, begins: Path, folding: Path)
 
 def test_another_pool_reuses_the_shared_part(tiny: Path, tmp_path: Path) -> None:
     with opened(tiny) as engine:
-        plain = answered(engine, asked(cards=OTHERS))[0]
-        (first, second) = cuts(engine, asked(cards=OTHERS))
+        plain = answered(engine, pool_request(cards=OTHERS))[0]
+        (first, second) = cuts(engine, pool_request(cards=OTHERS))
     with opened(tiny, tmp_path) as engine:
-        answered(engine, asked())
+        answered(engine, pool_request())
     for cached in (first, second):
         with opened(tiny, tmp_path) as engine:
-            assert answered(engine, asked(cards=OTHERS)) == (plain, cached)
+            assert answered(engine, pool_request(cards=OTHERS)) == (plain, cached)
     assert len(states(tmp_path)) == 3
 
 
@@ -198,18 +200,18 @@ def test_what_is_still_in_the_context_is_preferred(
 ) -> None:
     talk = "First question? " * 20
     with opened(tiny, tmp_path) as engine:
-        end = cuts(engine, asked())[1]
-        answered(engine, asked(talk))
-        plain, cached = answered(engine, asked(talk + "And now?"))
+        end = cuts(engine, pool_request())[1]
+        answered(engine, pool_request(talk))
+        plain, cached = answered(engine, pool_request(talk + "And now?"))
         assert cached > end + 40
         assert restored == []
-        answered(engine, asked("Something else", cards=OTHERS))
-        assert answered(engine, asked(talk + "And now?")) == (plain, end)
+        answered(engine, pool_request("Something else", cards=OTHERS))
+        assert answered(engine, pool_request(talk + "And now?")) == (plain, end)
         assert len(restored) == 1
 
 
 def test_a_prompt_may_end_at_its_cut(bare: Path, tmp_path: Path) -> None:
-    whole = asked()
+    whole = pool_request()
     ends = replace(whole, messages=whole.messages[:1])
     with opened(bare) as engine:
         (first, second) = cuts(engine, ends)
@@ -226,30 +228,30 @@ def test_a_model_that_cannot_forget_a_part_goes_back_to_the_state_on_disk(
 ) -> None:
     """Such a model is a recurrent one: what it has read is one state."""
     with opened(tiny) as engine:
-        plain = answered(engine, asked("And 7*8?"))[0]
-        end = cuts(engine, asked())[1]
+        plain = answered(engine, pool_request("And 7*8?"))[0]
+        end = cuts(engine, pool_request())[1]
     monkeypatch.setattr(load_bindings(), "llama_memory_seq_rm", lambda *_: False)
     for cache, cached in ((tmp_path, end), (None, 0)):
         with opened(tiny, cache) as engine:
-            answered(engine, asked())
-            assert answered(engine, asked("And 7*8?")) == (plain, cached)
+            answered(engine, pool_request())
+            assert answered(engine, pool_request("And 7*8?")) == (plain, cached)
 
 
 def test_a_state_fits_a_context_of_another_size(
     tiny: Path, tmp_path: Path, restored: list[bytes]
 ) -> None:
     with opened(tiny, tmp_path, context=8000) as engine:
-        plain = answered(engine, asked())[0]
-        length = len(engine.tokenize(asked()).tokens)
+        plain = answered(engine, pool_request())[0]
+        length = len(engine.tokenize(pool_request()).tokens)
     for context in (length + 32, 8192):
         with opened(tiny, tmp_path, context=context) as engine:
-            assert answered(engine, asked()) == (plain, cuts(engine, asked())[1])
+            assert answered(engine, pool_request()) == (plain, cuts(engine, pool_request())[1])
     restored.clear()
     with (
         opened(tiny, tmp_path, context=256) as engine,
         pytest.raises(ModelError, match="holds 256") as error,
     ):
-        answered(engine, asked())
+        answered(engine, pool_request())
     assert error.value.reason == "length"
     assert restored == []
 
@@ -263,31 +265,31 @@ def test_another_file_at_the_same_path_uses_no_state(
     before = path.stat()
     content = path.read_bytes()
     with opened(path, cache) as engine:
-        plain = answered(engine, asked())
+        plain = answered(engine, pool_request())
     make(path, seed=1, extra=NEVER_ENDS)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with opened(path, cache) as engine:
-        other = answered(engine, asked())
+        other = answered(engine, pool_request())
     path.write_bytes(content)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1_000_000_000))
     with opened(path, cache) as engine:
-        assert answered(engine, asked()) == plain
+        assert answered(engine, pool_request()) == plain
     assert other[1] == plain[1] == 0
     assert other[0] != plain[0]
     assert restored == []
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with opened(path, cache) as engine:
-        assert answered(engine, asked()) == (plain[0], cuts(engine, asked())[1])
+        assert answered(engine, pool_request()) == (plain[0], cuts(engine, pool_request())[1])
 
 
 def test_another_version_of_llama_cpp_uses_no_state(
     tiny: Path, tmp_path: Path, restored: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(tiny, tmp_path) as engine:
-        plain = answered(engine, asked())
+        plain = answered(engine, pool_request())
     monkeypatch.setattr(load_bindings(), "__version__", "99.0.0")
     with opened(tiny, tmp_path) as engine:
-        assert answered(engine, asked()) == plain
+        assert answered(engine, pool_request()) == plain
     assert restored == []
     assert len(states(tmp_path)) == 4
 
@@ -304,12 +306,12 @@ def test_base_and_adapter_have_separate_states(
     plain = []
     for adapter in adapters:
         with opened(tiny, adapter=adapter) as engine:
-            plain.append(answered(engine, asked())[0])
+            plain.append(answered(engine, pool_request())[0])
     assert len({answer.text for answer in plain}) == 3
     for _ in range(2):
         for adapter, wanted in zip(adapters, plain, strict=True):
             with opened(tiny, tmp_path, adapter=adapter) as engine:
-                assert answered(engine, asked())[0] == wanted
+                assert answered(engine, pool_request())[0] == wanted
     assert len(states(tmp_path)) == 6
     assert len(restored) == 3
 
@@ -510,14 +512,14 @@ def test_a_full_disk_or_an_unwritable_cache_is_not_a_failure(tiny: Path, tmp_pat
     import resource
 
     with opened(tiny) as engine:
-        plain = answered(engine, asked())[0]
+        plain = answered(engine, pool_request())[0]
     (tmp_path / "file").write_bytes(b"")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
     try:
         for cache in (tmp_path / "cache", tmp_path / "file" / "below", tmp_path / ("x" * 300)):
             with opened(tiny, cache) as engine:
-                assert answered(engine, asked()) == (plain, 0)
+                assert answered(engine, pool_request()) == (plain, 0)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / "file"]

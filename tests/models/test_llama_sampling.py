@@ -46,10 +46,10 @@ from tests.tiny_gguf import END, Extra, make
 ABC = ("A", "B", "C")
 
 
-def choose(*choices: str, **more: Any) -> Request:
+def choose(*choices: str, **fields: Any) -> Request:
     """A request for one of these, with the grammar that says the same."""
     grammar = "root ::= " + " | ".join(f'"{choice}"' for choice in choices)
-    return ask("Who?", **{"choices": choices, "grammar": grammar, "max_tokens": None, **more})
+    return ask("Who?", **{"choices": choices, "grammar": grammar, "max_tokens": None, **fields})
 
 
 @pytest.fixture(scope="module")
@@ -64,15 +64,15 @@ def partial(models: Path) -> Path:
 def reads(models: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many tokens llama.cpp was given to read, call by call."""
     lib = load_bindings()
-    seen = []
+    token_counts = []
     decode = lib.llama_decode
 
     def read(context: Any, batch: Any) -> Any:
-        seen.append(batch.n_tokens)
+        token_counts.append(batch.n_tokens)
         return decode(context, batch)
 
     monkeypatch.setattr(lib, "llama_decode", read)
-    return seen
+    return token_counts
 
 
 def test_a_choice_is_made_without_decoding(partial: Path, reads: list[int]) -> None:
@@ -118,7 +118,7 @@ def test_a_habit_of_the_model_is_divided_out_of_the_shares(partial: Path, reads:
 
         plain = logits_of("Who?")
         habit = logits_of("N/A")
-        wanted = softmax([own - usual for own, usual in zip(plain, habit, strict=True)])
+        wanted = softmax([logit - usual for logit, usual in zip(plain, habit, strict=True)])
         habit_of = Habit(prompts=(asks("N/A"),), words=ABC)
         calibrated = replace(choose(*ABC), habit=habit_of)
         (last,) = engine.generate(calibrated, CancelToken())
@@ -189,8 +189,8 @@ def test_a_temperature_draws_among_the_choices(partial: Path) -> None:
     seeds = 400
     with opened(partial) as engine:
 
-        def of(**more: Any) -> Chunk:
-            (last,) = engine.generate(choose(*ABC, **more), CancelToken())
+        def of(**fields: Any) -> Chunk:
+            (last,) = engine.generate(choose(*ABC, **fields), CancelToken())
             return last
 
         of()  # from here on the prompt is known, and each call reads the same one token of it
@@ -329,23 +329,23 @@ def short(models: Path) -> Path:
     return make(models / "short.gguf", extra=Extra(bias={" the": 6.0, END: 1.0}))
 
 
-def reply(path: Path, refuse_below: float | None, **more: Any) -> list[Chunk]:
-    request = ask("Who?", **{"max_tokens": 3, "temperature": 0.0, **more})
+def reply(path: Path, refuse_below: float | None, **fields: Any) -> list[Chunk]:
+    request = ask("Who?", **{"max_tokens": 3, "temperature": 0.0, **fields})
     with opened(path, context=256, refuse_below=refuse_below) as engine:
         return list(engine.generate(request, CancelToken()))
 
 
 def test_the_confidence_is_the_product_of_the_shares_of_the_tokens(short: Path) -> None:
-    one = reply(short, 0.0, max_tokens=1)[-1].confidence
+    first_share = reply(short, 0.0, max_tokens=1)[-1].confidence
     with opened(short, context=256, refuse_below=0.0) as engine:
         list(engine.generate(ask("Who?", max_tokens=1, temperature=0.0), CancelToken()))
         logits = np.array(engine.vocabulary.logits(engine.context), dtype=np.float64)
     share = math.exp(logits.max()) / np.exp(logits).sum()
-    assert one == pytest.approx(share, rel=1e-4)
-    three = reply(short, 0.0)[-1].confidence
-    assert one is not None
-    assert three is not None
-    assert 0 < three < one
+    assert first_share == pytest.approx(share, rel=1e-4)
+    whole_share = reply(short, 0.0)[-1].confidence
+    assert first_share is not None
+    assert whole_share is not None
+    assert 0 < whole_share < first_share
 
 
 def test_a_reply_below_the_threshold_becomes_a_refusal(short: Path) -> None:
@@ -369,8 +369,8 @@ def ending(models: Path) -> Path:
     return make(models / "searched.gguf", extra=Extra(bias={" the": 4.0, END: 4.0}))
 
 
-def ranked(engine: LlamaEngine, rank: int, **more: Any) -> str:
-    request = ask("Who?", **{"max_tokens": 6, "temperature": 0.0, "rank": rank, **more})
+def ranked(engine: LlamaEngine, rank: int, **fields: Any) -> str:
+    request = ask("Who?", **{"max_tokens": 6, "temperature": 0.0, "rank": rank, **fields})
     return text(engine.generate(request, CancelToken()))
 
 

@@ -201,10 +201,10 @@ def test_a_hostile_template_is_stopped(name: str, monkeypatch: pytest.MonkeyPatc
     earlier = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     with pytest.raises(ModelError, match=r"the chat template in m\.gguf cannot be used: ."):
         prompt(HOSTILE[name] + "{{ messages[0].content }}", TALK)
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    assert own - before < 100_000  # kilobytes
-    assert largest < max(2 * CHILD_LIMITS.memory >> 10, earlier, own) + 100_000
+    assert own_peak - before < 100_000  # kilobytes
+    assert largest < max(2 * CHILD_LIMITS.memory >> 10, earlier, own_peak) + 100_000
 
 
 def test_the_child_process_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,10 +124,10 @@ def test_a_template_that_leaves_out_the_schema_is_an_error() -> None:
 
 
 def reply_of(
-    written: str, form: ToolForm = HERMES, size: int = 1000, finish: Any = "stop", **more: Any
+    written: str, form: ToolForm = HERMES, size: int = 1000, finish: Any = "stop", **fields: Any
 ) -> list[Chunk]:
     """A reply that arrives in pieces of this size, with its calls apart."""
-    request = Request(messages=(ASK,), tools=(WEATHER, CLOCK), **more)
+    request = Request(messages=(ASK,), tools=(WEATHER, CLOCK), **fields)
     use = tool_use(form, request)
     assert use is not None
 
@@ -139,14 +139,14 @@ def reply_of(
     return list(without_calls(chunks(), request, use))
 
 
-def read(written: str, form: ToolForm = HERMES, **more: Any) -> tuple[str, list[tuple[str, str]]]:
+def read(written: str, form: ToolForm = HERMES, **fields: Any) -> tuple[str, list[tuple[str, str]]]:
     """The text and the calls of a reply, the same however it is cut into pieces."""
     names = set()
     for size in (1, 3, 1000):
-        chunks = reply_of(written, form, size, **more)
+        chunks = reply_of(written, form, size, **fields)
         made = tuple((call.name, call.arguments) for call in calls(chunks))
         assert len({call.id for call in calls(chunks)}) == len(made)
-        assert chunks[-1].finish == ("tool" if made else more.get("finish", "stop"))
+        assert chunks[-1].finish == ("tool" if made else fields.get("finish", "stop"))
         assert chunks[-1].usage == Usage(tokens_out=9)
         names.add((text(chunks), made))
     ((shown, made),) = names
@@ -268,9 +268,9 @@ def calling(models: Path) -> Path:
     return make(models / "calling.gguf", extra=Extra(template=HERMES_TEMPLATE, bias={END: 6.0}))
 
 
-def ask(path: Path, **more: Any) -> list[Chunk]:
+def ask(path: Path, **fields: Any) -> list[Chunk]:
     request = Request(
-        messages=(ASK,), tools=(WEATHER, CLOCK), max_tokens=300, temperature=0.0, **more
+        messages=(ASK,), tools=(WEATHER, CLOCK), max_tokens=300, temperature=0.0, **fields
     )
     return play(Llama(path, LlamaOptions(context=2048)), request)[0]
 

@@ -160,8 +160,8 @@ def test_what_to_do_about_a_refused_key() -> None:
         key_hint(Worker(name="a", kind="openai", options={"key_env": "MINE"}))
         == "set MINE to a valid key"
     )
-    own = Worker(name="a", kind="openai")
-    assert key_hint(own) == "conductor keys set openai, or correct OPENAI_API_KEY if it is set"
+    plain = Worker(name="a", kind="openai")
+    assert key_hint(plain) == "conductor keys set openai, or correct OPENAI_API_KEY if it is set"
     elsewhere = Worker(name="a", kind="openai", options={"base_url": "https://gateway.example/v1"})
     assert key_hint(elsewhere) == "conductor keys set openai --base-url https://gateway.example/v1"
     assert key_hint(Worker(name="a", kind="command")) == ""

@@ -41,10 +41,10 @@ def table(directory: Path, **rows: Any) -> Path:
     return path
 
 
-def row(**more: Any) -> dict[str, Any]:
+def row(**fields: Any) -> dict[str, Any]:
     """A row as the JSON reader of the table gives it."""
-    found: dict[str, Any] = json.loads(json.dumps({**CHAT, **more}))
-    return found
+    parsed_row: dict[str, Any] = json.loads(json.dumps({**CHAT, **fields}))
+    return parsed_row
 
 
 def run_python(code: str, *options: str, path: Path = SOURCES) -> str:
@@ -123,7 +123,7 @@ def test_a_price_is_that_of_exactly_this_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "more",
+    "fields",
     [
         {"input_cost_per_token": 0, "output_cost_per_token": 0.0},
         {"output_cost_per_token": None},
@@ -136,8 +136,8 @@ def test_a_price_is_that_of_exactly_this_name(tmp_path: Path) -> None:
         {"tiered_pricing": []},
     ],
 )
-def test_what_says_no_price_has_none(more: dict[str, Any]) -> None:
-    assert price_of(row(**more)) is None
+def test_what_says_no_price_has_none(fields: dict[str, Any]) -> None:
+    assert price_of(row(**fields)) is None
 
 
 def test_a_model_that_charges_for_more_than_tokens_has_no_price(tmp_path: Path) -> None:
@@ -229,10 +229,10 @@ def test_a_table_that_cannot_be_read_leaves_prices_unknown(tmp_path: Path, text:
 
 
 def test_workers_get_the_price_of_their_model() -> None:
-    own = Price(input=Decimal(1), output=Decimal(1))
+    own_price = Price(input=Decimal(1), output=Decimal(1))
     workers = (
         Worker(name="table", kind="openai", model="gpt-4o"),
-        Worker(name="own", kind="openai", model="gpt-4o", price=own),
+        Worker(name="own", kind="openai", model="gpt-4o", price=own_price),
         Worker(
             name="elsewhere",
             kind="openai",

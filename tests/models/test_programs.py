@@ -32,7 +32,7 @@ from conductor_cli.models.command.process import (
     shares_network,
 )
 from conductor_cli.models.command.programs import PROGRAMS
-from tests.models.kit import CHART, asked, chunks_of, text, used
+from tests.models.kit import CHART, chunks_of, text, used, user_request
 
 pytestmark = pytest.mark.skipif(
     os.name != "posix", reason="programs as workers need Linux or macOS"
@@ -54,7 +54,7 @@ def opened(script: str, environ: dict[str, str] | None = None, **options: Any) -
 
 
 def play(model: Model, request: Request | None = None) -> list[Chunk]:
-    return asyncio.run(chunks_of(model, request or asked()))
+    return asyncio.run(chunks_of(model, request or user_request()))
 
 
 def failure(script: str, request: Request | None = None, **options: Any) -> ModelError:
@@ -89,7 +89,9 @@ def numbers_in(path: Path, count: int = 1) -> list[int]:
 
 
 def test_a_prompt_goes_in_and_text_comes_out_as_it_is_written() -> None:
-    chunks = play(opened("tr a-z A-Z; sleep 0.2; echo ' and more'; echo; echo"), asked("grüezi"))
+    chunks = play(
+        opened("tr a-z A-Z; sleep 0.2; echo ' and more'; echo; echo"), user_request("grüezi")
+    )
     pieces = [chunk.text for chunk in chunks if chunk.text]
     assert (len(pieces), text(chunks)) == (2, "GRüEZI and more")
     assert (chunks[-1].finish, [chunk.usage for chunk in chunks].count(None)) == ("stop", 2)
@@ -131,9 +133,9 @@ def test_a_placeholder_takes_the_prompt_into_an_argument() -> None:
         ),
         environ=ENVIRON,
     )
-    assert text(play(model, asked("it's $HOME; `id`\0"))) == "<it's $HOME; `id`\ufffd>"
+    assert text(play(model, user_request("it's $HOME; `id`\0"))) == "<it's $HOME; `id`\ufffd>"
     with pytest.raises(ModelError) as error:
-        play(model, asked("x" * MAX_ARGUMENT_BYTES))
+        play(model, user_request("x" * MAX_ARGUMENT_BYTES))
     assert (error.value.reason, "standard input" in error.value.hint) == ("length", True)
 
 
@@ -160,8 +162,8 @@ def test_a_directory_is_fresh_and_removed_unless_one_is_named(tmp_path: Path) ->
 
 def test_a_failure_names_a_proxy_that_the_program_was_not_given() -> None:
     environ = {"HTTPS_PROXY": "http://me:s3cr3t@proxy.example:3128"}
-    told = "it was not given HTTPS_PROXY, for the password in it: --set env=HTTPS_PROXY"
-    assert failure("exit 3", environ=environ).hint == told
+    proxy_hint = "it was not given HTTPS_PROXY, for the password in it: --set env=HTTPS_PROXY"
+    assert failure("exit 3", environ=environ).hint == proxy_hint
     assert failure("exit 3", environ=environ, env=["HTTPS_PROXY"]).hint == ""
 
 
@@ -191,7 +193,7 @@ def test_a_failure_quotes_the_last_lines_of_standard_error() -> None:
     ],
 )
 def test_a_program_that_gives_no_answer_says_why(script: str, words: str) -> None:
-    assert failure(script, asked("x" * 1_000_000)).message.startswith(words)
+    assert failure(script, user_request("x" * 1_000_000)).message.startswith(words)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +248,7 @@ def test_an_agent_is_started_and_read(failed: bool, tmp_path: Path) -> None:
         ):
             play(model)
     else:
-        chunks = play(model, asked("Look around."))
+        chunks = play(model, user_request("Look around."))
         assert (text(chunks), chunks[-1].finish) == ("The answer of the double is 42.", "stop")
         assert (used(chunks).tokens_in, used(chunks).cost) == (2400, None)
         assert (tmp_path / "prompt").read_text() == "Look around."
@@ -264,14 +266,14 @@ def test_an_agent_is_started_and_read(failed: bool, tmp_path: Path) -> None:
 
 
 def test_a_flood_is_cut_at_what_was_asked_for() -> None:
-    chunks = play(opened("head -c 100000000 /dev/zero | tr '\\0' x"), asked(max_tokens=100))
+    chunks = play(opened("head -c 100000000 /dev/zero | tr '\\0' x"), user_request(max_tokens=100))
     assert (len(text(chunks)), chunks[-1].finish) == (1600, "length")
     assert text(play(opened("head -c 100000000 /dev/zero >&2; echo done"))) == "done"
 
 
 def test_attachments_and_tools_are_refused_before_anything_runs(tmp_path: Path) -> None:
     picture = Request(messages=(Message(role="user", content="?", attachments=(CHART,)),))
-    for request in (picture, asked(tools=(Tool(name="f"),))):
+    for request in (picture, user_request(tools=(Tool(name="f"),))):
         assert failure("touch ran", request, cwd=str(tmp_path)).reason == "refused"
     assert not (tmp_path / "ran").exists()
 
@@ -309,7 +311,7 @@ def test_a_program_that_is_stopped_leaves_no_process(how: str, tmp_path: Path) -
 
     async def read(begun: asyncio.Event) -> None:
         async with aclosing(
-            model.stream(asked(deadline=4.0 if how == "deadline" else None))
+            model.stream(user_request(deadline=4.0 if how == "deadline" else None))
         ) as stream:
             async for _ in stream:
                 begun.set()
@@ -343,7 +345,9 @@ def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
 
 
 def test_a_program_that_closes_its_output_and_sleeps_is_waited_for() -> None:
-    assert failure("echo hi; exec >&- 2>&-; sleep 600", asked(deadline=0.4)).reason == "timeout"
+    assert (
+        failure("echo hi; exec >&- 2>&-; sleep 600", user_request(deadline=0.4)).reason == "timeout"
+    )
 
 
 @needs_linux
@@ -351,8 +355,8 @@ def test_nothing_is_left_when_conductor_is_killed(tmp_path: Path) -> None:
     numbers = tmp_path / "numbers"
     script = (
         "import asyncio, sys\nfrom pathlib import Path\n"
-        "from tests.models.test_programs import asked, chunks_of, stubborn\n"
-        "asyncio.run(chunks_of(stubborn(Path(sys.argv[1])), asked()))\n"
+        "from tests.models.test_programs import user_request, chunks_of, stubborn\n"
+        "asyncio.run(chunks_of(stubborn(Path(sys.argv[1])), user_request()))\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script, str(numbers)],
@@ -500,9 +504,9 @@ def test_the_network_and_sockets_are_reached_only_where_that_is_allowed(
         socket.socket(socket.AF_UNIX) as unix,
         socket.socket(socket.AF_UNIX) as display,
     ):
-        for each, name in ((unix, str(tmp_path / "agent.sock")), (display, abstract)):
-            each.bind(name)
-            each.listen()
+        for server, name in ((unix, str(tmp_path / "agent.sock")), (display, abstract)):
+            server.bind(name)
+            server.listen()
         code = (
             f"import socket\nfor f, a in ((socket.AF_INET, ('127.0.0.1', {tcp.getsockname()[1]})),"
             f" (socket.AF_UNIX, {str(tmp_path / 'agent.sock')!r}), (socket.AF_UNIX, "
@@ -561,7 +565,7 @@ def test_a_failure_in_the_sandbox_is_that_of_the_program(house: Path) -> None:
         play(open_model(worker, environ=environ(house)))
     slow = boxed("sh", "-c", "trap '' TERM; setsid sleep 61.25 & echo on; sleep 61.25")
     with pytest.raises(ModelError) as error:
-        play(open_model(slow, environ=environ(house)), asked(deadline=0.4))
+        play(open_model(slow, environ=environ(house)), user_request(deadline=0.4))
     assert error.value.reason == "timeout"
     running = [
         command_line.read_bytes()

@@ -26,7 +26,7 @@ from conductor_cli.models.response_cache import (
     reply_key,
 )
 from conductor_cli.run.attempt import read_chunks
-from tests.models.kit import CHART, asked, calls, chunks_of, text, used
+from tests.models.kit import CHART, calls, chunks_of, text, used, user_request
 from tests.run.kit import virtually
 
 USED = Usage(tokens_in=7, tokens_out=3, cost=Decimal("0.0012"), seconds=1.5, calls=1)
@@ -42,19 +42,19 @@ def reply(model: Model, request: Request) -> list[Chunk]:
 
 def kept_in(path: Path) -> int:
     """How many replies another process finds there, each with a text."""
-    known = 0
+    replies = 0
     for line in path.read_bytes().decode("utf-8", "replace").split("\n"):
         with suppress(ValueError, TypeError, KeyError):
-            known += bool(json.loads(line)["finish"])
-    return known
+            replies += bool(json.loads(line)["finish"])
+    return replies
 
 
 def test_the_same_request_is_asked_once(tmp_path: Path) -> None:
     model = says("one ", "two")
     book = ResponseCache(tmp_path / "calls.jsonl")
     kept = CachedModel(model, book, "who")
-    first = reply(kept, asked())
-    second = reply(kept, asked())
+    first = reply(kept, user_request())
+    second = reply(kept, user_request())
     assert (text(first), text(second)) == ("one two", "one two")
     assert first[-1] == Chunk(usage=USED, finish="stop")
     assert second[-1] == replace(first[-1], from_cache=True)
@@ -65,11 +65,11 @@ def test_a_cache_is_read_again(tmp_path: Path) -> None:
     whole = Chunk(text="B\u2028é", thinking="hm", choice_shares={"A": 0.25, "B": 0.75})
     model = ScriptedModel(reply=lambda _: [whole, Chunk(usage=USED, finish="length")])
     book = ResponseCache(tmp_path / "calls.jsonl")
-    first = reply(CachedModel(model, book, "who"), asked())
+    first = reply(CachedModel(model, book, "who"), user_request())
     book.close()
     again = ResponseCache(tmp_path / "calls.jsonl")
     *pieces, last = first
-    assert reply(CachedModel(ScriptedModel(), again, "who"), asked()) == [
+    assert reply(CachedModel(ScriptedModel(), again, "who"), user_request()) == [
         *pieces,
         replace(last, from_cache=True),
     ]
@@ -89,9 +89,9 @@ def test_tool_calls_are_kept_whole(tmp_path: Path) -> None:
     ]
     last = Chunk(usage=USED, finish="tool", provider_data={"reasoning_content": "Hm."})
     model = ScriptedModel(reply=lambda _: [*(Chunk(tool_call=piece) for piece in pieces), last])
-    reply(CachedModel(model, ResponseCache(tmp_path / "calls.jsonl"), "who"), asked())
+    reply(CachedModel(model, ResponseCache(tmp_path / "calls.jsonl"), "who"), user_request())
     again = reply(
-        CachedModel(ScriptedModel(), ResponseCache(tmp_path / "calls.jsonl"), "who"), asked()
+        CachedModel(ScriptedModel(), ResponseCache(tmp_path / "calls.jsonl"), "who"), user_request()
     )
     assert calls(again) == (
         ToolCall(id="a1", name="now", arguments='{"zone": "UTC"}'),
@@ -121,18 +121,20 @@ def test_tool_calls_are_kept_whole(tmp_path: Path) -> None:
     ids=lambda other: next(iter(other)),
 )
 def test_a_request_that_differs_is_another_one(other: dict[str, Any]) -> None:
-    assert reply_key("who", asked()) != reply_key("who", replace(asked(), **other))
-    assert reply_key("who", asked()) != reply_key("someone else", asked())
-    assert reply_key("who", asked()) == reply_key("who", asked(deadline=3.0, cuts=(1,)))
+    assert reply_key("who", user_request()) != reply_key("who", replace(user_request(), **other))
+    assert reply_key("who", user_request()) != reply_key("someone else", user_request())
+    assert reply_key("who", user_request()) == reply_key(
+        "who", user_request(deadline=3.0, cuts=(1,))
+    )
 
 
 def test_a_sampled_reply_without_a_seed_is_drawn_again(tmp_path: Path) -> None:
     model = says("x")
     kept = CachedModel(model, ResponseCache(tmp_path / "calls.jsonl"), "who")
     for _ in range(2):
-        reply(kept, asked(temperature=0.7))
-        reply(kept, asked(temperature=0.7, seed=3))
-        reply(kept, asked(temperature=0.0))
+        reply(kept, user_request(temperature=0.7))
+        reply(kept, user_request(temperature=0.7, seed=3))
+        reply(kept, user_request(temperature=0.0))
     assert [request.seed for request in model.requests] == [None, 3, None, None]
 
 
@@ -140,8 +142,8 @@ def test_the_seconds_of_a_silent_model_are_measured(tmp_path: Path) -> None:
     kept = CachedModel(
         ScriptedModel(reply=lambda _: [0.02, "x"]), ResponseCache(tmp_path / "calls.jsonl"), "who"
     )
-    first = reply(kept, asked())
-    second = reply(kept, asked())
+    first = reply(kept, user_request())
+    second = reply(kept, user_request())
     assert used(first).seconds >= 0.02
     assert second[-1].usage == first[-1].usage
 
@@ -154,9 +156,9 @@ def test_a_failure_is_not_kept(tmp_path: Path) -> None:
     kept = CachedModel(model, book, "who")
     for reason in ("rate", "broken"):
         with pytest.raises(ModelError) as error:
-            reply(kept, asked())
+            reply(kept, user_request())
         assert error.value.reason == reason
-    assert text(reply(kept, asked())) == "whole"
+    assert text(reply(kept, user_request())) == "whole"
     assert kept_in(tmp_path / "calls.jsonl") == 1
 
 
@@ -166,16 +168,18 @@ def test_a_reply_without_text_is_not_kept(tmp_path: Path, finish: Finish) -> Non
     kept = CachedModel(
         ScriptedModel([blank, ["four"]]), ResponseCache(tmp_path / "calls.jsonl"), "who"
     )
-    assert [text(reply(kept, asked())) for _ in range(3)] == [" \n", "four", "four"]
+    assert [text(reply(kept, user_request())) for _ in range(3)] == [" \n", "four", "four"]
 
 
 def test_a_blank_reply_in_an_old_cache_does_not_count(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     book = ResponseCache(path)
-    reply(CachedModel(says("four"), book, "who"), asked())
+    reply(CachedModel(says("four"), book, "who"), user_request())
     book.close()
     path.write_text(path.read_text().replace("four", " "))
-    assert text(reply(CachedModel(says("five"), ResponseCache(path), "who"), asked())) == "five"
+    assert (
+        text(reply(CachedModel(says("five"), ResponseCache(path), "who"), user_request())) == "five"
+    )
 
 
 def test_a_reply_that_nobody_waited_for_is_not_kept(tmp_path: Path) -> None:
@@ -183,7 +187,7 @@ def test_a_reply_that_nobody_waited_for_is_not_kept(tmp_path: Path) -> None:
     book = ResponseCache(tmp_path / "calls.jsonl")
 
     async def first_piece() -> None:
-        async with aclosing(CachedModel(model, book, "who").stream(asked())) as chunks:
+        async with aclosing(CachedModel(model, book, "who").stream(user_request())) as chunks:
             async for _ in chunks:
                 break
 
@@ -204,7 +208,7 @@ def test_two_who_ask_the_same_at_once_ask_once(tmp_path: Path) -> None:
 
     async def all_at_once() -> list[Any]:
         return await asyncio.gather(
-            *(chunks_of(kept, asked()) for _ in range(4)), return_exceptions=True
+            *(chunks_of(kept, user_request()) for _ in range(4)), return_exceptions=True
         )
 
     results = asyncio.run(all_at_once())
@@ -221,11 +225,11 @@ def test_whoever_waits_for_an_equal_request_hears_that_it_goes_on(tmp_path: Path
         await asyncio.sleep(0.01)
         timeouts = Timeouts(first_token=1.0, idle=1.0, total=10.0)
         chunks: list[Chunk] = []
-        await read_chunks(kept.stream(asked()), chunks.append, timeouts)
+        await read_chunks(kept.stream(user_request()), chunks.append, timeouts)
         return chunks
 
     async def both() -> list[Chunk]:
-        first = asyncio.create_task(chunks_of(kept, asked()))
+        first = asyncio.create_task(chunks_of(kept, user_request()))
         gone = asyncio.create_task(second())
         waited = asyncio.create_task(second())
         await asyncio.sleep(1.0)
@@ -243,7 +247,7 @@ def test_a_cache_survives_being_cut_at_any_byte(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     book = ResponseCache(path)
     for name in ("a", "b"):
-        reply(CachedModel(says(f"reply to {name}"), book, "who"), asked(name))
+        reply(CachedModel(says(f"reply to {name}"), book, "who"), user_request(name))
     book.close()
     content = path.read_bytes()
     first = content.index(b"\n", 1)
@@ -251,15 +255,15 @@ def test_a_cache_survives_being_cut_at_any_byte(tmp_path: Path) -> None:
         {*range(0, len(content), 11), first - 1, first, first + 1, len(content) - 1, len(content)}
     ):
         path.write_bytes(content[:cut])
-        known = (cut >= first) + (cut >= len(content))
+        kept_replies = (cut >= first) + (cut >= len(content))
         book = ResponseCache(path)
         model = says("more")
         for name in ("a", "b", "c"):
-            reply(CachedModel(model, book, "who"), asked(name))
+            reply(CachedModel(model, book, "who"), user_request(name))
         book.close()
-        assert len(model.requests) == 3 - known
+        assert len(model.requests) == 3 - kept_replies
         again = ResponseCache(path)
-        assert text(reply(CachedModel(ScriptedModel(), again, "who"), asked("c"))) == "more"
+        assert text(reply(CachedModel(ScriptedModel(), again, "who"), user_request("c"))) == "more"
         again.close()
 
 
@@ -270,15 +274,17 @@ def test_lines_that_are_no_reply_do_not_count(tmp_path: Path, line: str) -> None
     path = tmp_path / "calls.jsonl"
     path.write_text(line)
     book = ResponseCache(path)
-    reply(CachedModel(says("x"), book, "who"), asked())
+    reply(CachedModel(says("x"), book, "who"), user_request())
     book.close()
-    assert text(reply(CachedModel(ScriptedModel(), ResponseCache(path), "who"), asked())) == "x"
+    assert (
+        text(reply(CachedModel(ScriptedModel(), ResponseCache(path), "who"), user_request())) == "x"
+    )
 
 
 def _add(path: Path, name: str) -> None:
     book = ResponseCache(path)
     for number in range(15):
-        reply(CachedModel(says(name * 3000), book, name), asked(str(number)))
+        reply(CachedModel(says(name * 3000), book, name), user_request(str(number)))
     book.close()
 
 
@@ -300,21 +306,21 @@ def test_a_disk_that_is_full_costs_the_memory_only(tmp_path: Path) -> None:
     book.close()  # every write is refused from here on
     model = says("x")
     kept = CachedModel(model, book, "who")
-    assert text(reply(kept, asked())) == text(reply(kept, asked())) == "x"
+    assert text(reply(kept, user_request())) == text(reply(kept, user_request())) == "x"
     assert book.error is not None
     assert len(model.requests) == 1
 
 
 def test_who_a_worker_is_holds_no_secret() -> None:
-    one = Worker(name="a", kind="openai", model="m", options={"headers": {"X-Key": "secret"}})
-    assert model_identity(one) == model_identity(replace(one, name="b"))
-    assert model_identity(one) != model_identity(
-        replace(one, options={"headers": {"X-Key": "other"}})
+    worker = Worker(name="a", kind="openai", model="m", options={"headers": {"X-Key": "secret"}})
+    assert model_identity(worker) == model_identity(replace(worker, name="b"))
+    assert model_identity(worker) != model_identity(
+        replace(worker, options={"headers": {"X-Key": "other"}})
     )
-    assert set(model_identity(one)) <= set("0123456789abcdef")
-    assert model_identity(one) != model_identity(replace(one, model="n"))
-    assert model_identity(one) != model_identity(
-        replace(one, options={"base_url": "http://127.0.0.1"})
+    assert set(model_identity(worker)) <= set("0123456789abcdef")
+    assert model_identity(worker) != model_identity(replace(worker, model="n"))
+    assert model_identity(worker) != model_identity(
+        replace(worker, options={"base_url": "http://127.0.0.1"})
     )
 
 
@@ -326,13 +332,13 @@ def test_a_file_that_was_written_again_is_another_model(tmp_path: Path) -> None:
         model=str(files["model"]),
         options={"adapter": str(files["adapter"])},
     )
-    seen = {model_identity(local)}
+    identities = {model_identity(local)}
     for path in files.values():
         for content in ("a", "ab"):
             path.write_text(content)
-            seen.add(model_identity(local))
+            identities.add(model_identity(local))
     os.utime(files["adapter"], ns=(1, 1))
-    assert len(seen | {model_identity(local)}) == 6
+    assert len(identities | {model_identity(local)}) == 6
 
 
 def test_closing_closes_the_model(tmp_path: Path) -> None:

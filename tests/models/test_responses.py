@@ -35,9 +35,11 @@ from tests.servers import SeenRequest, Wire
 WITH_TOOL = Request(messages=(ASK,), tools=(WEATHER,))
 
 
-def sent(*messages: Message, options: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+def sent(
+    *messages: Message, options: dict[str, Any] | None = None, **fields: Any
+) -> dict[str, Any]:
     body: dict[str, Any] = sent_to(
-        "responses", Request(messages=messages, **more), **(options or {})
+        "responses", Request(messages=messages, **fields), **(options or {})
     ).json
     return body
 
@@ -130,10 +132,10 @@ def test_cached_and_reasoning_tokens_are_counted() -> None:
     ("reason", "finish"), [("max_output_tokens", "length"), ("content_filter", "refusal")]
 )
 def test_an_incomplete_response_says_why(reason: str, finish: str) -> None:
-    said = {"type": "response.output_text.delta", "output_index": 0, "delta": "It"}
+    text_event = {"type": "response.output_text.delta", "output_index": 0, "delta": "It"}
     cut = RESPONSE | {"status": "incomplete", "incomplete_details": {"reason": reason}}
     chunks, _ = asked_by(
-        "responses", events(said, {"type": "response.incomplete", "response": cut})
+        "responses", events(text_event, {"type": "response.incomplete", "response": cut})
     )
     assert chunks[-1].finish == finish
 
@@ -250,8 +252,8 @@ def test_what_was_asked_for_besides_is_left_out_in_silence(
         else:
             await fine(request, wire)
 
-    replies, seen = in_turn("responses", script, WITH_TOOL, WITH_TOOL, reasoning_effort="low")
-    assert len(seen) == 3
+    replies, requests = in_turn("responses", script, WITH_TOOL, WITH_TOOL, reasoning_effort="low")
+    assert len(requests) == 3
     assert [chunk.note for chunk in chain.from_iterable(replies) if chunk.note] == []
 
 

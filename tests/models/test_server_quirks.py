@@ -11,7 +11,7 @@ from conductor_cli.models.addresses import with_path
 from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.discovery import ollama_address
 from conductor_cli.models.structured_output import first_chat_model
-from tests.models.kit import TALKED, asked, play, text
+from tests.models.kit import TALKED, play, text, user_request
 from tests.servers import Script, SeenRequest, Wire, delta, loopback, saying, usage
 
 YES = (delta("Yes.", finish="stop"), usage())
@@ -65,7 +65,7 @@ def test_a_refusal_without_a_system_message_stays_one() -> None:
         await wire.json({"error": {"message": "System role not supported"}}, 400)
 
     with loopback(script) as server, pytest.raises(Exception, match="System role"):
-        play(ChatApiModel("m", f"{server.url}/v1"), asked())
+        play(ChatApiModel("m", f"{server.url}/v1"), user_request())
     assert len(server.requests) == 1
 
 
@@ -89,7 +89,7 @@ def test_a_model_that_may_not_be_streamed_is_asked_for_a_whole_reply(error: dict
         return await wire.json(BODY)
 
     with loopback(script) as server:
-        both = play(ChatApiModel("m", f"{server.url}/v1"), asked(), asked())
+        both = play(ChatApiModel("m", f"{server.url}/v1"), user_request(), user_request())
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
     assert notes(both[0]) == [
         "does not accept stream; sent without it",
@@ -123,7 +123,7 @@ def test_a_query_of_an_address_stays_behind_the_path(base_url: str, path: str, w
 
 def test_a_server_is_asked_with_the_query_of_its_address() -> None:
     with loopback(saying(*YES)) as server:
-        play(ChatApiModel("m", f"{server.url}/openai?api-version=2024-10-21"), asked())
+        play(ChatApiModel("m", f"{server.url}/openai?api-version=2024-10-21"), user_request())
     assert server.requests[0].path == "/openai/chat/completions?api-version=2024-10-21"
 
 
@@ -155,7 +155,7 @@ def test_a_bare_list_of_models_is_read(first: str) -> None:
         return await saying(*YES)(request, wire)
 
     with loopback(script) as server:
-        play(ChatApiModel("", f"{server.url}/v1"), asked())
+        play(ChatApiModel("", f"{server.url}/v1"), user_request())
     assert server.requests[-1].json["model"] == "meta/llama"
 
 

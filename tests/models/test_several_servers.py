@@ -80,14 +80,14 @@ def test_a_server_that_fails_is_left_out_until_it_answers(
 ) -> None:
     async def while_away_and_back() -> list[str]:
         model = opened(*two)
-        said = list[str]()
+        replies = list[str]()
         if fault is None:
             two[0].close()
         else:
             two[0].script = fault
-        said += [await ask(model) for _ in range(3)]
+        replies += [await ask(model) for _ in range(3)]
         request_count = len(two[0].requests)
-        said.append(await ask(model))
+        replies.append(await ask(model))
         assert sum(request.method == "POST" for request in two[0].requests[request_count:]) == 0
         if fault is not None:
             two[0].script = answers("back")
@@ -95,7 +95,7 @@ def test_a_server_that_fails_is_left_out_until_it_answers(
                 while await ask(model) != "back":
                     pass
         await model.close()
-        return said
+        return replies
 
     assert asyncio.run(while_away_and_back()) == ["two"] * 4
 

@@ -11,7 +11,7 @@ import pytest
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.chat_api_model import ChatApiModel
-from tests.models.kit import asked, broken_off, play, text, thinking
+from tests.models.kit import broken_off, play, text, thinking, user_request
 from tests.servers import Script, SeenRequest, Wire, delta, loopback, saying, usage
 
 END = (delta(finish="stop"), usage(), "[DONE]")
@@ -40,12 +40,12 @@ def sending(*pieces: bytes, kind: str = "text/event-stream", **headers: str) -> 
 
 def reply(script: Script, model: str = "m") -> list[Chunk]:
     with loopback(script) as server:
-        return play(ChatApiModel(model, f"{server.url}/v1"), asked())[0]
+        return play(ChatApiModel(model, f"{server.url}/v1"), user_request())[0]
 
 
 def failed(script: Script) -> tuple[list[Chunk], ModelError]:
     with loopback(script) as server:
-        return broken_off(ChatApiModel("m", f"{server.url}/v1"), asked())
+        return broken_off(ChatApiModel("m", f"{server.url}/v1"), user_request())
 
 
 def notes(chunks: list[Chunk]) -> str:
@@ -178,7 +178,7 @@ def test_thinking_that_is_only_closed_is_thinking_where_a_model_is_known_to_do_s
 def test_thinking_that_is_only_closed_is_told_once_and_then_understood() -> None:
     with loopback(pieces_of(HIDDEN)) as server:
         model = ChatApiModel("m", f"{server.url}/v1")
-        first, second, third = play(model, asked("1"), asked("2"), asked("3"))
+        first, second, third = play(model, user_request("1"), user_request("2"), user_request("3"))
     assert "does not mark where thinking begins" in notes(first)
     assert (text(second), thinking(second)) == ("OKAY", "I add them.\n")
     assert text(third) == "OKAY"

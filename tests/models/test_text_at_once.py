@@ -198,17 +198,17 @@ def test_an_error_of_who_takes_a_piece_is_raised_as_it_is() -> None:
         pass
 
     async def main() -> None:
-        seen = Reader()
+        heard = Reader()
 
         def take(chunk: Chunk) -> None:
-            seen.add("chunk", chunk.text)
+            heard.add("chunk", chunk.text)
 
         def take_text(text: str, thinking: str) -> None:
-            seen.add("at once", text)
+            heard.add("at once", text)
             raise OwnError(text)
 
         reader = _CallReader(take, PATIENCE, None, take_text)
-        script = one_by_one(seen, delta("One "), delta("two "), delta("three "))
+        script = one_by_one(heard, delta("One "), delta("two "), delta("three "))
         async with opened(script) as model:
             await reader.read_reply(model, ASKED)
 
@@ -218,25 +218,25 @@ def test_an_error_of_who_takes_a_piece_is_raised_as_it_is() -> None:
 
 def test_a_reader_that_has_to_wait_reads_on_where_it_stood() -> None:
     async def main() -> list[tuple[str, str]]:
-        seen = Reader()
+        heard = Reader()
         keeps_up = asyncio.Event()
         keeps_up.set()
 
         def take(chunk: Chunk) -> None:
             if chunk.text:
-                seen.add("chunk", chunk.text)
+                heard.add("chunk", chunk.text)
 
         def take_text(text: str, thinking: str) -> None:
-            seen.add("at once", text)
+            heard.add("at once", text)
             if text == "two ":
                 keeps_up.clear()
                 asyncio.get_running_loop().call_later(0.05, keeps_up.set)
 
         reader = _CallReader(take, PATIENCE, keeps_up, take_text)
-        script = one_by_one(seen, delta("One "), delta("two "), delta("three "))
+        script = one_by_one(heard, delta("One "), delta("two "), delta("three "))
         async with opened(script) as model:
             await reader.read_reply(model, ASKED)
-        return seen.pieces
+        return heard.pieces
 
     assert asyncio.run(main()) == [("chunk", "One "), ("at once", "two "), ("chunk", "three ")]
 

@@ -37,15 +37,15 @@ def test_a_schema_is_that_of_an_object_without_its_dialect() -> None:
 
 
 def test_alternatives_at_the_top_become_one_object() -> None:
-    one = {"properties": {"url": {"type": "string"}, "how": {}}, "required": ["url", "how"]}
-    other = {"properties": {"path": {"type": "string"}, "how": {}}, "required": ["path", "how"]}
-    assert object_schema({"anyOf": [one, other], "description": "D"}) == {
+    by_url = {"properties": {"url": {"type": "string"}, "how": {}}, "required": ["url", "how"]}
+    by_path = {"properties": {"path": {"type": "string"}, "how": {}}, "required": ["path", "how"]}
+    assert object_schema({"anyOf": [by_url, by_path], "description": "D"}) == {
         "type": "object",
         "description": "D",
         "properties": {"path": {"type": "string"}, "how": {}, "url": {"type": "string"}},
         "required": ["how"],
     }
-    assert object_schema({"allOf": [one, other]})["required"] == ["how", "path", "url"]
+    assert object_schema({"allOf": [by_url, by_path]})["required"] == ["how", "path", "url"]
 
 
 def test_a_reference_at_the_top_is_followed() -> None:

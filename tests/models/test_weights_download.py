@@ -52,7 +52,7 @@ OTHER = model(2, 2_000_000)
 HALVES = [model(number, 1_000_000 + number, no=number, count=2) for number in range(2)]
 
 
-def entry(*parts: ModelFile, **more: Any) -> RegistryModel:
+def entry(*parts: ModelFile, **fields: Any) -> RegistryModel:
     values: dict[str, Any] = {
         "name": "tiny",
         "repo": REPO,
@@ -61,7 +61,7 @@ def entry(*parts: ModelFile, **more: Any) -> RegistryModel:
         "about": "",
         "memory": 0,
     }
-    return RegistryModel(**(values | {"parts": parts or (ModelFile(file=FILE),)} | more))
+    return RegistryModel(**(values | {"parts": parts or (ModelFile(file=FILE),)} | fields))
 
 
 @dataclass
@@ -94,24 +94,24 @@ class Machine:
     def report(self, label: str, done: int, total: int) -> None:
         self.reports.append((label, done, total))
 
-    def pull(self, what: RegistryModel | None = None) -> Manifest:
-        return pull_model(what or entry(), self.store, self.report)
+    def pull(self, model: RegistryModel | None = None) -> Manifest:
+        return pull_model(model or entry(), self.store, self.report)
 
-    def remove(self, what: RegistryModel) -> Removal:
-        return remove_model(what.name, self.store, what)
+    def remove(self, model: RegistryModel) -> Removal:
+        return remove_model(model.name, self.store, model)
 
-    def fails(self, what: RegistryModel | None = None) -> ConductorUnusable:
+    def fails(self, model: RegistryModel | None = None) -> ConductorUnusable:
         with pytest.raises(ConductorUnusable) as error:
-            self.pull(what)
+            self.pull(model)
         assert error.value.hint
         assert TOKEN not in f"{error.value.message}{error.value.hint}{self.reports}"
         return error.value
 
-    def begin(self, found: bytes, content: bytes = DATA) -> Path:
+    def begin(self, partial: bytes, content: bytes = DATA) -> Path:
         """As if a pull of `data` had stopped with these bytes."""
         part = repo_folder(REPO) / f".conductor-llm/{FILE}@{sha256(content)}"
         part.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(found)
+        part.write_bytes(partial)
         return part
 
     def process(self) -> subprocess.Popen[str]:
@@ -145,14 +145,14 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     monkeypatch.setattr(library_hub, "WAITS", (0.0, 0.0, 0.0))
     with hub() as server:
         server.commit(REPO, {FILE: DATA})
-        found = Machine(hub=server, home=tmp_path, monkeypatch=monkeypatch)
-        found.set(
+        prepared = Machine(hub=server, home=tmp_path, monkeypatch=monkeypatch)
+        prepared.set(
             HF_HOME=str(tmp_path / "hf"),
             HF_ENDPOINT=server.url,
             HF_TOKEN=TOKEN,
             NO_PROXY="127.0.0.1,localhost",
         )
-        yield found
+        yield prepared
 
 
 def test_pull_stores_the_file_in_the_hubs_cache_and_writes_a_manifest(machine: Machine) -> None:
@@ -183,22 +183,24 @@ def test_pull_stores_the_file_in_the_hubs_cache_and_writes_a_manifest(machine: M
     assert (len(scanned.repos), scanned.warnings, scanned.size_on_disk) == (1, [], len(DATA))
 
 
-def library_download(**more: Any) -> Path:
+def library_download(**options: Any) -> Path:
     """Download the file, or find it, as another user of the hub's own library does."""
     from huggingface_hub import hf_hub_download
 
-    return Path(hf_hub_download(REPO, FILE, cache_dir=cache_directory(), **more))
+    return Path(hf_hub_download(REPO, FILE, cache_dir=cache_directory(), **options))
 
 
-@pytest.mark.parametrize("known", ["", sha256(DATA)], ids=["unknown hash", "known hash"])
-def test_pull_uses_a_file_that_the_hubs_library_downloaded(machine: Machine, known: str) -> None:
+@pytest.mark.parametrize("known_hash", ["", sha256(DATA)], ids=["unknown hash", "known hash"])
+def test_pull_uses_a_file_that_the_hubs_library_downloaded(
+    machine: Machine, known_hash: str
+) -> None:
     paths = library_download()
     request_count = len(machine.hub.front.requests)
     fetched = len(machine.hub.fetched)
-    assert machine.pull(entry(ModelFile(file=FILE, sha256=known))).path == paths
+    assert machine.pull(entry(ModelFile(file=FILE, sha256=known_hash))).path == paths
     assert len(machine.hub.fetched) == fetched
     # Without a hash the hub is asked for one
-    assert (len(machine.hub.front.requests) > request_count) == (not known)
+    assert (len(machine.hub.front.requests) > request_count) == (not known_hash)
     assert machine.files() == [sha256(DATA)]
 
 
@@ -266,7 +268,7 @@ def test_a_model_of_two_parts_is_put_into_the_cache_at_its_end(machine: Machine)
 
 
 @pytest.mark.parametrize(
-    ("found", "content", "ranges"),
+    ("partial", "content", "ranges"),
     [
         (b"", DATA, [""]),
         (DATA[:1_000_000], DATA, ["bytes=1000000-"]),
@@ -285,9 +287,9 @@ def test_a_model_of_two_parts_is_put_into_the_cache_at_its_end(machine: Machine)
     ],
 )
 def test_a_partial_file_is_continued_if_it_fits(
-    machine: Machine, found: bytes, content: bytes, ranges: list[str]
+    machine: Machine, partial: bytes, content: bytes, ranges: list[str]
 ) -> None:
-    machine.begin(found, content)
+    machine.begin(partial, content)
     assert machine.pull().path.read_bytes() == DATA
     assert machine.hub.ranges == ranges
     assert machine.files(".conductor-llm") == []
@@ -314,16 +316,16 @@ def test_a_continued_file_is_downloaded_once_more_only(machine: Machine) -> None
 
 
 @pytest.mark.parametrize(
-    ("known", "messages"),
+    ("registered", "messages"),
     [
         ({"sha256": sha256(OTHER)}, (sha256(OTHER), sha256(DATA))),
         ({"size": 123_456}, ("123456", "2000000")),
     ],
 )
 def test_a_hub_that_contradicts_the_registry_is_rejected(
-    machine: Machine, known: dict[str, Any], messages: tuple[str, str]
+    machine: Machine, registered: dict[str, Any], messages: tuple[str, str]
 ) -> None:
-    error = machine.fails(entry(ModelFile(file=FILE, **known)))
+    error = machine.fails(entry(ModelFile(file=FILE, **registered)))
     assert all(word in error.message for word in messages)
     assert machine.hub.fetched == []
 
@@ -431,7 +433,7 @@ def test_each_error_of_the_hub_is_explained(
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("fields", "message"),
     [
         ({"repo": "maker/none"}, "has no repository maker/none"),
         ({"revision": "v9"}, f"no revision v9 of {REPO}"),
@@ -439,9 +441,9 @@ def test_each_error_of_the_hub_is_explained(
     ],
 )
 def test_a_missing_repository_revision_or_file_is_named(
-    machine: Machine, more: dict[str, Any], message: str
+    machine: Machine, fields: dict[str, Any], message: str
 ) -> None:
-    assert message in machine.fails(entry(**more)).message
+    assert message in machine.fails(entry(**fields)).message
 
 
 def test_errors_of_a_server_are_retried(machine: Machine) -> None:
@@ -601,7 +603,7 @@ def test_the_token_is_sent_to_the_hub_only(machine: Machine, where: str) -> None
     assert {request.headers.get("authorization") for request in machine.hub.front.requests} == {
         f"Bearer {TOKEN}"
     }
-    assert [seen.headers.get("authorization") for seen in machine.hub.fetched] == [None]
+    assert [request.headers.get("authorization") for request in machine.hub.fetched] == [None]
     assert TOKEN not in str(machine.reports)
 
 

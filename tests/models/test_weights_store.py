@@ -88,17 +88,17 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     return write
 
 
-def manifest(name: str, *files: Path, **more: Any) -> Manifest:
+def manifest(name: str, *files: Path, **fields: Any) -> Manifest:
     """A manifest of files as they are now."""
-    found = tuple(
+    model_files = tuple(
         ModelFile(path=path, size=path.stat().st_size, sha256=hash_file(path)) for path in files
     )
-    return replace(Manifest(name=name, files=found, source="file:/x"), **more)
+    return replace(Manifest(name=name, files=model_files, source="file:/x"), **fields)
 
 
-def take(store: ModelStore, path: Path, *, apart: bool = False, **more: Any) -> ImportResult:
+def take(store: ModelStore, path: Path, *, apart: bool = False, **options: Any) -> ImportResult:
     """Import a file; `apart` then makes a file of its own of each link to it."""
-    imported = import_model(path, store, os.environ, silent, **more)
+    imported = import_model(path, store, os.environ, silent, **options)
     for file in imported.manifest.files if apart else ():
         content = file.path.read_bytes()
         file.path.unlink()
@@ -124,10 +124,10 @@ def test_a_written_manifest_is_found(store: ModelStore, file: Path) -> None:
 
 
 def test_the_store_can_be_moved(store: ModelStore, tmp_path: Path) -> None:
-    own = store.folder("a") / "a.gguf"
-    own.parent.mkdir(parents=True)
-    own.write_bytes(b"x")
-    store.write(manifest("a", own))
+    model_path = store.folder("a") / "a.gguf"
+    model_path.parent.mkdir(parents=True)
+    model_path.write_bytes(b"x")
+    store.write(manifest("a", model_path))
     store.directory.rename(tmp_path / "moved")
     moved = ModelStore(tmp_path / "moved").find("a")
     assert moved is not None
@@ -290,8 +290,8 @@ def test_all_parts_of_a_divided_model_are_imported_from_its_first(
     store: ModelStore, tmp_path: Path
 ) -> None:
     files = [tmp_path / f"big-0000{number}-of-00002.gguf" for number in (1, 2)]
-    for path, data in zip(files, HALVES, strict=True):
-        path.write_bytes(data)
+    for path, content in zip(files, HALVES, strict=True):
+        path.write_bytes(content)
     with pytest.raises(ModelError, match="not the first part") as caught:
         take(store, files[1])
     assert str(files[0]) in caught.value.hint
@@ -323,11 +323,11 @@ def test_a_model_name_is_derived_from_the_file_name(name: str, expected: str) ->
     assert derive_name(Path("/somewhere") / name) == expected
 
 
-@pytest.mark.parametrize("known", ["hash", "name and size"])
+@pytest.mark.parametrize("known_by", ["hash", "name and size"])
 def test_import_recognises_a_registry_model(
-    store: ModelStore, file: Path, registry: Callable[[str], None], known: str
+    store: ModelStore, file: Path, registry: Callable[[str], None], known_by: str
 ) -> None:
-    by_hash = known == "hash"
+    by_hash = known_by == "hash"
     registry(f"size = {file.stat().st_size}" + f'\nsha256 = "{hash_file(file)}"' * by_hash)
     imported = take(store, file if by_hash else file.rename(file.with_name("known.gguf"))).manifest
     assert (imported.name, imported.licence, imported.profile) == (
@@ -390,16 +390,16 @@ def test_verify_describes_each_kind_of_damage_and_none_of_a_whole_model(
 def test_an_adapter_is_imported_with_its_base(
     store: ModelStore, file: Path, tmp_path: Path
 ) -> None:
-    one = lora(tmp_path / "lora.gguf")
+    adapter = lora(tmp_path / "lora.gguf")
     take(store, file, name="whole")
-    for path, name, base in ((one, "", ""), (one, "", str(one)), (file, "x", "whole")):
+    for path, name, base in ((adapter, "", ""), (adapter, "", str(adapter)), (file, "x", "whole")):
         with pytest.raises(UsageError):
             take(store, path, name=name, base=base)
     for unknown in ("unheard-of", str(tmp_path / "nosuch.gguf")):
         with pytest.raises(ConductorUnusable, match="unknown model"):
-            take(store, one, base=unknown)
-    assert take(store, one, base=str(file)).manifest.base == str(file)
-    assert take(store, one, name="two", base="whole").manifest.base == "whole"
+            take(store, adapter, base=unknown)
+    assert take(store, adapter, base=str(file)).manifest.base == str(file)
+    assert take(store, adapter, name="two", base="whole").manifest.base == "whole"
 
 
 def test_an_adapter_of_peft_is_refused_with_what_converts_it(
@@ -425,8 +425,8 @@ def test_a_model_that_left_the_registry_names_its_repository(
     file: Path, registry: Callable[[str], None]
 ) -> None:
     stored_manifest = manifest("some", file, source="hub:acme/other@0123")
-    for more in ("size = 1000", "broken ="):
-        registry(more)
+    for fields in ("size = 1000", "broken ="):
+        registry(fields)
         expected = "get acme/other@0123 again, then: conductor model import FILE --name some"
         assert expected in repair_hint(stored_manifest, os.environ)
 

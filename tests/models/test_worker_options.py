@@ -28,12 +28,12 @@ def play(
     script: Script, kind: str, model: str, request: Request = ASKED, **options: Any
 ) -> tuple[list[Chunk], Any]:
     """The chunks of a worker's reply, and the body that the server saw first."""
-    chunks, seen = asked_by(kind, script, request, model=model, **options)
-    return chunks, seen[0].json
+    chunks, requests = asked_by(kind, script, request, model=model, **options)
+    return chunks, requests[0].json
 
 
-def no(words: str, **more: Any) -> Script:
-    return answering({"error": {"type": "invalid_request_error", "message": words} | more}, 400)
+def no(words: str, **fields: Any) -> Script:
+    return answering({"error": {"type": "invalid_request_error", "message": words} | fields}, 400)
 
 
 @pytest.mark.parametrize(

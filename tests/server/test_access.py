@@ -451,7 +451,7 @@ def test_a_key_opens_the_server_until_it_is_removed(stage: Stage) -> None:
 
 
 def test_a_keys_pool_holds_for_its_requests(stage: Stage) -> None:
-    stage.configure(more='[pools.cheap]\nworkers = ["beta"]\n[pools.dear]\nworkers = ["alpha"]')
+    stage.configure(tables='[pools.cheap]\nworkers = ["beta"]\n[pools.dear]\nworkers = ["alpha"]')
     stage.plan = "beta | - | Answer it."
     key = add(stage, "phone", "--pool", "cheap")
     with serving() as served:

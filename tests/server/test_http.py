@@ -97,7 +97,7 @@ def test_a_fault_of_the_setup_is_no_503(stage: Stage) -> None:
 
 
 def test_a_worker_that_breaks_off_is_an_error_after_its_text(stage: Stage) -> None:
-    stage.configure(more="[limits]\nattempts = 3")
+    stage.configure(tables="[limits]\nattempts = 3")
     stage.models["alpha"] = breaks("It is ")
     with serving() as server:
         pieces = server.stream()
@@ -107,7 +107,7 @@ def test_a_worker_that_breaks_off_is_an_error_after_its_text(stage: Stage) -> No
 
 
 def test_the_models_are_listed_in_the_form_of_each_api(stage: Stage) -> None:
-    stage.configure(more='[limits]\nattempts = 1\n[pools.cheap]\nworkers = ["beta"]')
+    stage.configure(tables='[limits]\nattempts = 1\n[pools.cheap]\nworkers = ["beta"]')
     stage.plan = "beta | - | Answer it."
     with serving() as server:
         openai = httpx.get(f"{server.url}/v1/models").json()
@@ -148,7 +148,7 @@ def test_model_and_effort_choose_the_mode(stage: Stage) -> None:
 
 
 def test_a_request_can_only_lower_the_limit_on_money(stage: Stage) -> None:
-    stage.configure(more="[limits]\nattempts = 1\ncost = 0.5")
+    stage.configure(tables="[limits]\nattempts = 1\ncost = 0.5")
     settings = load_settings(os.environ)
     amounts = [
         lowered(settings, {"limits.cost": cost}, "the request")["limits.cost"]
@@ -174,7 +174,7 @@ def test_counters_and_health_say_what_was_done(stage: Stage) -> None:
 
 
 def test_runs_share_what_they_know_of_a_failing_worker(stage: Stage) -> None:
-    stage.configure(more="[limits]\nattempts = 3")
+    stage.configure(tables="[limits]\nattempts = 3")
     stage.models["alpha"] = refuses(500)
     stage.plan = "alpha | - | Answer it."
     with serving() as server:
@@ -224,7 +224,7 @@ def test_runs_share_the_turns_of_a_provider(stage: Stage) -> None:
 
     stage.models = {"alpha": slow, "beta": slow}
     stage.plan = TWO
-    stage.configure(more="[providers.local]\nparallel = 1")
+    stage.configure(tables="[providers.local]\nparallel = 1")
     with serving() as server, ThreadPoolExecutor() as threads:
         answers = list(threads.map(server.ask, ["What is 1?", "What is 2?", "What is 3?"]))
     assert [answer.json()["text"] for answer in answers] == ["done"] * 3

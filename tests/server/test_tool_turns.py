@@ -235,7 +235,7 @@ async def cut(request: SeenRequest, wire: Wire) -> None:
 def test_a_reply_that_its_limit_cuts_is_told_as_such_and_never_asked_for_again(
     stage: Stage, api: str, word: str
 ) -> None:
-    stage.configure(more="[limits]\nattempts = 3")
+    stage.configure(tables="[limits]\nattempts = 3")
     stage.models["alpha"] = cut
     stage.models["beta"] = cut
     with serving() as server:
