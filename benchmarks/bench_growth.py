@@ -149,9 +149,9 @@ async def _ask_one_by_one(address: str, numbers: Iterator[int]) -> None:
 
 def measure() -> Table:
     """Everything: two servers in turn, then the commands in turn, then a long batch and chat."""
-    with tempfile.TemporaryDirectory() as place, server(__file__) as worker:
-        little = Home(Path(place, "little"), worker)
-        much = Home(Path(place, "much"), worker)
+    with tempfile.TemporaryDirectory() as directory, server(__file__) as worker:
+        little = Home(Path(directory, "little"), worker)
+        much = Home(Path(directory, "much"), worker)
         little.configure()
         much.configure()
         fill(little.state, calls=1, runs=1, ratings=1)
@@ -161,8 +161,8 @@ def measure() -> Table:
         figures = [
             *_served(little, much),
             *_listed(little, much),
-            _batch(Home(Path(place, "batch"), worker)),
-            _chat(Home(Path(place, "chat"), worker)),
+            _batch(Home(Path(directory, "batch"), worker)),
+            _chat(Home(Path(directory, "chat"), worker)),
         ]
     about = (
         f"Processor time with much behind it over the same with little. Much: {CALLS:,} calls of "
@@ -344,9 +344,9 @@ def _chat(home: Home) -> Figure:
     return _compared(f"a turn of a chat of {turns:,}", [first], [last])
 
 
-async def reply(asked: Asked) -> AsyncIterator[bytes]:
+async def reply(request: Asked) -> AsyncIterator[bytes]:
     """A plan of one step, or a short answer, at once."""
-    text = "A" if asked["model"] == "planner" else "So it is.\n"
+    text = "A" if request["model"] == "planner" else "So it is.\n"
     yield spelled("m", choices=[choice({"content": text}, None)])
     for event in ending("m", 3):
         yield event

@@ -115,11 +115,11 @@ def measure() -> Table:
 def drawn(draw: random.Random) -> Plan:
     """A random plan: each earlier step is seen with a chance of one half. Step n is worker n's."""
     count = draw.randint(1, MAX_STEPS)
-    seen = [
+    accesses = [
         tuple(earlier for earlier in range(1, number) if draw.random() < 0.5)
         for number in range(1, count + 1)
     ]
-    steps = zip(NAMES, seen, strict=False)
+    steps = zip(NAMES, accesses, strict=False)
     return Plan(
         steps=tuple(Step(worker=name, subtask="Wait.", access=access) for name, access in steps)
     )

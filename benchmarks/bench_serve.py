@@ -139,11 +139,11 @@ async def read_all(
 ) -> list[Stream]:
     """So many streams, begun one after the other within `over` seconds, each `seconds` long."""
 
-    async def one(number: int) -> Stream:
+    async def read_late(number: int) -> Stream:
         await asyncio.sleep(over * number / count)
         return await read(url, f"{number}", int(seconds * RATE), model)
 
-    return await asyncio.gather(*(one(number) for number in range(count)))
+    return await asyncio.gather(*(read_late(number) for number in range(count)))
 
 
 async def read(url: str, question: str, tokens: int, model: str = "conductor-mini") -> Stream:

@@ -79,10 +79,10 @@ def _write_settings(
 ) -> None:
     directory = Path(environ.get("XDG_CONFIG_HOME", home / ".config")) / "conductor-llm"
     directory.mkdir(parents=True, exist_ok=True)
-    more = ""
+    adapter_keys = ""
     if adapter is not None:
-        more = f'adapter = "{adapter}"\nprofile = "kinds"'
-    tables = [SETTINGS.format(model=model, more=more)]
+        adapter_keys = f'adapter = "{adapter}"\nprofile = "kinds"'
+    tables = [SETTINGS.format(model=model, more=adapter_keys)]
     for name, code, writing, math in CARDS:
         tables.append(WORKER.format(name=name, code=code, writing=writing, math=math))
     (directory / "config.toml").write_text("\n".join(tables), encoding="utf-8")

@@ -74,8 +74,8 @@ async def _answer(number: int, orchestra: Orchestra, store: TraceStore, *, strea
         "messages": [{"role": "user", "content": text}],
     }
     request = ChatCompletionsApi().parse(json.loads(json.dumps(body)))
-    asked = read_conversation(request, {}, {}, lambda _: None, CallIds(b"secret"))
-    run = start_run(orchestra, RunSpec(question=asked.question, streams_answer=streams))
+    conversation = read_conversation(request, {}, {}, lambda _: None, CallIds(b"secret"))
+    run = start_run(orchestra, RunSpec(question=conversation.question, streams_answer=streams))
     writer = store.open(run.id)
     encoder = ChatEncoder(request, run.id, 0)
     stream = ResponseStream()
@@ -115,8 +115,8 @@ def _decoded(events: list[bytes]) -> list[str]:
     )
     texts: list[str] = []
     for event in events:
-        for data in parser.feed(event):
-            texts += [chunk.text for chunk in decoder.frame(json.loads(data))]
+        for event_data in parser.feed(event):
+            texts += [chunk.text for chunk in decoder.frame(json.loads(event_data))]
     return texts
 
 

@@ -160,8 +160,8 @@ def _send(
     writer: asyncio.StreamWriter, address: str, question: str, *, streams: bool = False
 ) -> None:
     message = {"role": "user", "content": question}
-    asked = {"model": "conductor-mini", "stream": streams, "messages": [message]}
-    body = json.dumps(asked).encode()
+    fields = {"model": "conductor-mini", "stream": streams, "messages": [message]}
+    body = json.dumps(fields).encode()
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"

@@ -238,7 +238,7 @@ def memory() -> Table:
             raise SystemExit(f"{' '.join(command)} ended with {code}")
         return most * (1 if sys.platform == "darwin" else 1024)
 
-    def asked(
+    def ask_figure(
         title: str, model: str, *, drawn: bool = False, kind: str = "openai-compatible"
     ) -> Figure:
         table = (
@@ -274,10 +274,10 @@ def memory() -> Table:
             "memory",
             about,
             (
-                asked("answers of 500 words, no terminal", "500"),
-                asked("the same at 300 words/s, drawn on a terminal", "500@300", drawn=True),
-                asked("answers of 4,000 words, drawn on a terminal", "4000", drawn=True),
-                asked("500 words through litellm, to compare", "openai/500", kind="litellm"),
+                ask_figure("answers of 500 words, no terminal", "500"),
+                ask_figure("the same at 300 words/s, drawn on a terminal", "500@300", drawn=True),
+                ask_figure("answers of 4,000 words, drawn on a terminal", "4000", drawn=True),
+                ask_figure("500 words through litellm, to compare", "openai/500", kind="litellm"),
                 Figure("python -c pass, to compare", peak([sys.executable, "-c", "pass"]), "MB"),
             ),
         )

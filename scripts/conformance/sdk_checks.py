@@ -86,8 +86,8 @@ def _custom_tool(client: Any) -> bool:
 
 
 def _background(client: Any) -> bool:
-    asked: Any = {"metadata": {"job": "7"}, "background": True}
-    job = client.responses.create(model="conductor", input=QUESTION, **asked)
+    fields: Any = {"metadata": {"job": "7"}, "background": True}
+    job = client.responses.create(model="conductor", input=QUESTION, **fields)
     while job.status in {"queued", "in_progress"}:
         job = client.responses.retrieve(job.id)
     return job.output_text == ANSWER and job.metadata == {"job": "7"}
@@ -131,8 +131,8 @@ def anthropic_checks() -> dict[str, Callable[[], bool]]:
     from anthropic import Anthropic, beta_tool
 
     client = Anthropic(base_url=URL, api_key="x", max_retries=0)
-    asked: Any = {"model": "conductor", "max_tokens": 200}
-    asked["messages"] = [{"role": "user", "content": QUESTION}]
+    fields: Any = {"model": "conductor", "max_tokens": 200}
+    fields["messages"] = [{"role": "user", "content": QUESTION}]
 
     @beta_tool
     def weather(city: str) -> str:
@@ -142,25 +142,25 @@ def anthropic_checks() -> dict[str, Callable[[], bool]]:
     def tool_runner() -> bool:
         """Threads are on by default: the question must not be lost after the first call."""
         last = None
-        for message in client.beta.messages.tool_runner(**asked, tools=[weather]):
+        for message in client.beta.messages.tool_runner(**fields, tools=[weather]):
             last = message
         return last is not None and last.content[-1].text == ANSWER
 
     def parsed() -> bool:
-        done = client.messages.parse(**asked, output_format=Weather)
+        done = client.messages.parse(**fields, output_format=Weather)
         return done.parsed_output == Weather(city="Rome")
 
     def bash() -> bool:
         tool: Any = {"type": "bash_20250124", "name": "bash"}
-        done = client.messages.create(**asked, tools=[tool])
+        done = client.messages.create(**fields, tools=[tool])
         return done.stop_reason == "tool_use" and done.content[-1].name == "bash"
 
     def streamed() -> bool:
-        with client.messages.stream(**asked) as stream:
+        with client.messages.stream(**fields) as stream:
             return stream.get_final_text() == ANSWER
 
     def counted() -> bool:
-        talk = asked["messages"]
+        talk = fields["messages"]
         return client.messages.count_tokens(model="conductor", messages=talk).input_tokens > 0
 
     return {

@@ -47,9 +47,9 @@ SLOW_WORDS: Final = "TAKE FOR EVER"
 CHAT: Final = "/v1/chat/completions"
 
 
-def question(content: Any = "Why?", **more: Any) -> dict[str, Any]:
+def question(content: Any = "Why?", **fields: Any) -> dict[str, Any]:
     """The body of a question."""
-    return {"model": "conductor", "messages": [{"role": "user", "content": content}], **more}
+    return {"model": "conductor", "messages": [{"role": "user", "content": content}], **fields}
 
 
 @cache

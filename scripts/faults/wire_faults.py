@@ -56,10 +56,10 @@ class Exchange:
         if end:
             await self.send(b"0\r\n\r\n")
 
-    async def whole(self, body: bytes, *, length: int | None = None, more: str = "") -> None:
+    async def whole(self, body: bytes, *, length: int | None = None, headers: str = "") -> None:
         """Send a stream with its length, or a wrong one."""
         size = len(body) if length is None else length
-        await self.send(f"{EVENTS}{more}content-length: {size}\r\n\r\n".encode() + body)
+        await self.send(f"{EVENTS}{headers}content-length: {size}\r\n\r\n".encode() + body)
 
     async def status(
         self, status: int, body: bytes | str, kind: str = "application/json", **headers: str
@@ -287,7 +287,7 @@ def _moved(events: list[bytes], *order: int) -> list[bytes]:
 
 
 async def _body(x: Exchange, headers: str, encode: Callable[[bytes], bytes]) -> None:
-    await x.whole(encode(b"".join(await x.reply())), more=headers)
+    await x.whole(encode(b"".join(await x.reply())), headers=headers)
 
 
 def _half(content: bytes) -> bytes:

@@ -164,7 +164,7 @@ def _command_facts(root: Command) -> Iterator[Fact]:
 
 def _earlier_names(option: Parameter) -> list[str]:
     """Return the names that an option had before, which it still has."""
-    return [old for old, new in RENAMED_OPTIONS.items() if new in option.names]
+    return [old_name for old_name, new_name in RENAMED_OPTIONS.items() if new_name in option.names]
 
 
 def _parameter_facts(name: str, parameter: Parameter) -> Iterator[Fact]:
@@ -184,9 +184,9 @@ def _setting_facts() -> Iterator[Fact]:
     for setting in SETTINGS:
         yield from _one_setting(setting.name, setting)
         yield True, f"variable {setting.variable}"
-    for old, new in RENAMED.items():
-        yield from _one_setting(old, SETTINGS_BY_NAME[new])
-        yield True, f"variable {variable_of(old)}"
+    for old_name, new_name in RENAMED.items():
+        yield from _one_setting(old_name, SETTINGS_BY_NAME[new_name])
+        yield True, f"variable {variable_of(old_name)}"
     for name in TEXTS["config"]["variables"]:
         yield True, f"variable CONDUCTOR_LLM_{name}"
     for key in {*WORKER_FIELDS, *REMOTE_OPTIONS, *LOCAL_OPTIONS}:

@@ -58,8 +58,8 @@ class Target:
         seconds = 0.0
         for process in self.processes:
             parent = psutil.Process(process.pid)
-            for each in (parent, *parent.children(recursive=True)):
-                seconds += sum(each.cpu_times()[:2])
+            for member in (parent, *parent.children(recursive=True)):
+                seconds += sum(member.cpu_times()[:2])
         return seconds
 
 
@@ -101,12 +101,12 @@ def run(*, seconds: int, clients: int) -> Iterator[Figure]:
 
 def _compare(ours: Rate, theirs: Rate) -> Iterator[Figure]:
     """How much more two replicas do than two processes of another gateway."""
-    for what, times in (
+    for measure, times in (
         ("requests a second", ours.per_second / theirs.per_second),
         ("requests for the same processor time", theirs.cost / ours.cost),
     ):
         yield Figure(
-            f"2 replicas beside 2 processes of litellm: {what}",
+            f"2 replicas beside 2 processes of litellm: {measure}",
             f"{times:.1f} times",
             ">= 4",
             times >= 4,

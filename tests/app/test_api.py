@@ -19,11 +19,11 @@ def test_a_run_is_iterated_answered_stored_and_replayed(stage: Stage) -> None:
     stage.plan = TWO
     with conductor_cli.open() as orchestra:
         run = orchestra.ask("How many?")
-        seen = list(run)
+        events = list(run)
         assert run.answer == "beta answers"
     assert run.error is None
     assert run.usage.calls == 3
-    assert list(conductor_cli.replay(run.id)) == seen
+    assert list(conductor_cli.replay(run.id)) == events
     assert conductor_cli.load_trace("last").answer == "beta answers"
 
 

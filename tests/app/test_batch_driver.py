@@ -79,7 +79,7 @@ def result(item: BatchItem, failure: Failure | None = None) -> BatchResult:
     return BatchResult(line=item.fields, failure=failure, cost=Decimal(1))
 
 
-def asked(sink: Memory, failures: list[Failure | None], parallel: int = 1) -> Failure | None:
+def ask_all(sink: Memory, failures: list[Failure | None], parallel: int = 1) -> Failure | None:
     """Ask a question for each of these, one after the other; returns why the batch stopped."""
     by_id = {f"q{n}": failure for n, failure in enumerate(failures)}
 
@@ -139,19 +139,19 @@ def test_a_failure_is_of_its_question_or_stops_the_batch(
     failures: list[Failure | None], written: list[str], stopped: Failure | None
 ) -> None:
     sink = Memory(len(failures))
-    assert asked(sink, failures) == stopped
+    assert ask_all(sink, failures) == stopped
     assert sink.written == written
 
 
 def test_what_unwritten_questions_have_cost_counts() -> None:
     sink = Memory(1)
-    assert asked(sink, [Failure(kind="policy", message="no")]) is not None
+    assert ask_all(sink, [Failure(kind="policy", message="no")]) is not None
     assert (sink.written, sink.progress.cost) == ([], Decimal(1))
 
 
 def test_what_became_of_the_answers_is_told_before_all_else() -> None:
     sink = Memory(1, loss="the file was cut")
-    stopped = asked(sink, [KEY])
+    stopped = ask_all(sink, [KEY])
     assert stopped is not None
     assert stopped.message == "the file was cut"
     assert "the same command continues" in stopped.hint

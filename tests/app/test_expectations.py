@@ -56,11 +56,11 @@ def settings_of(directory: Path) -> Settings:
 
 
 def test_the_newest_evaluation_of_this_planner_says_what_plans_gain(tmp_path: Path) -> None:
-    asked = cases(12)
+    case_set = cases(12)
     by = orchestra()
     systems = ["alone:ann", "alone:bob", "conductor"]
     directory = tmp_path / "evals" / "20261129-070000-abcdef"
-    run_evaluation(directory, by, asked, systems, conductor="tiny sha256-ends:1")
+    run_evaluation(directory, by, case_set, systems, conductor="tiny sha256-ends:1")
     gain = describe_measured_gain(settings_of(tmp_path), "tiny sha256-ends:1")
     assert "points of right answers against " in gain
     assert "(95 % interval " in gain

@@ -103,15 +103,15 @@ FORMS: dict[str, tuple[str, dict[str, Any], str]] = {
 """Files with one server, what the settings have of it, and what is told."""
 
 
-@pytest.mark.parametrize(("text", "table", "told"), FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(("text", "table", "remark"), FORMS.values(), ids=FORMS)
 def test_each_form_of_a_server_is_read_and_what_is_not_taken_is_told(
-    text: str, table: dict[str, Any], told: str
+    text: str, table: dict[str, Any], remark: str
 ) -> None:
     entry = entry_of(text)
     assert (entry.problem, entry.is_disabled, entry.table) == ("", False, table)
     sentences = [*entry.remarks, *entry.untaken]
-    assert bool(sentences) == bool(told)
-    assert told in "\n".join(sentences)
+    assert bool(sentences) == bool(remark)
+    assert remark in "\n".join(sentences)
 
 
 def test_variables_behind_the_part_of_a_file_that_is_read_are_told(tmp_path: Path) -> None:

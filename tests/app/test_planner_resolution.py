@@ -81,8 +81,8 @@ def test_a_file_is_stored_in_a_setting_by_its_whole_path(
 
 def test_without_a_planner_a_worker_that_is_there_is_named(stage: Stage) -> None:
     stage.configure('[workers.mine]\nkind = "command"\ncommand = ["cat"]', conductor=None)
-    told = ("conductor model use alpha", 'conductor ask -m alpha "…"')
-    stage.costs_nothing(5, "ask", "Why?", told=told)
+    messages = ("conductor model use alpha", 'conductor ask -m alpha "…"')
+    stage.costs_nothing(5, "ask", "Why?", told=messages)
     stage.ok("ask", "-m", "alpha", "Why?")
     stage.ok("model", "use", "alpha")
     stage.ok("ask", "Why?")
@@ -118,8 +118,8 @@ def test_a_url_with_a_model_needs_no_word(stage: Stage) -> None:
     """
     stage.configure(workers=("beta", "gamma"), conductor=f"{stage.url}#planner")
     stage.plan = "beta | - | Answer it."
-    for more in ((), ("--planner", f"{stage.url}#planner")):
-        done = stage.inside("ask", "How many?", "--format", "json", *more)
+    for options in ((), ("--planner", f"{stage.url}#planner")):
+        done = stage.inside("ask", "How many?", "--format", "json", *options)
         assert (done.json["conductor"], done.json["notices"]) == ("openai-compatible/planner", [])
 
 

@@ -79,7 +79,7 @@ def test_all_nodes_together_spend_no_cent_too_much(tmp_path: Path) -> None:
     record = tmp_path / "spent.jsonl"
     actor = Actor(JobControl(Decimal("7.5"), Decimal(1), Decimal(0), record))
 
-    async def asked() -> list[Any]:
+    async def ask_all() -> list[Any]:
         nodes = [_Node(opener, actor) for _ in range(3)]
         rows = [pickle.dumps(number) for number in range(8)]
         batches = await asyncio.gather(
@@ -90,7 +90,7 @@ def test_all_nodes_together_spend_no_cent_too_much(tmp_path: Path) -> None:
         results = chain.from_iterable(batch["result"] for batch in batches)
         return [pickle.loads(result) for result in results]
 
-    results = asyncio.run(asked())
+    results = asyncio.run(ask_all())
     assert Decimal("6.5") < read_spent(record)[0] <= Decimal("7.5")
     whole = [result for result in results if isinstance(result, Result)]
     assert whole

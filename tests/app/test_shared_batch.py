@@ -84,7 +84,7 @@ class Machine:
             if ask is not None:
                 return await ask(item)
             await asyncio.sleep(0.02)  # so that each machine has its turn
-            return said(item)
+            return result_of(item)
 
         with open_batch(self.source, self.answers, self.locks) as batch:
             key = batch_hash(self.source, self.answers, "models")
@@ -129,7 +129,7 @@ def ignore(_: BatchProgress) -> None:
     """Show no progress."""
 
 
-def said(item: BatchItem) -> BatchResult:
+def result_of(item: BatchItem) -> BatchResult:
     """What becomes of a question: the thirteenth fails."""
     if item.id == "q13":
         failure = Failure(kind="worker", message="no thirteens")
@@ -145,9 +145,9 @@ ALL = Counter(f"q{n}" for n in range(COUNT))
 @pytest.fixture
 def machines(tmp_path: Path, postgres: Cluster) -> Iterator[list[Machine]]:
     url = postgres.new_database()
-    found = [Machine(tmp_path / str(number), url) for number in range(3)]
-    yield found
-    for machine in found:
+    opened = [Machine(tmp_path / str(number), url) for number in range(3)]
+    yield opened
+    for machine in opened:
         machine.database.close()
 
 
@@ -184,7 +184,7 @@ def test_what_a_killed_machine_had_is_asked_by_another_and_it_asks_nothing_when_
             if len(first.asked) == 8:
                 stalled.set()
                 await asyncio.sleep(60)
-            return said(item)
+            return result_of(item)
 
         task = asyncio.create_task(first.work(stall, parallel=1))
         await stalled.wait()
@@ -247,7 +247,7 @@ def test_a_machine_that_is_late_counts_its_own_answers_once(
             if len(first.asked) == 3:
                 begun.set()
                 await is_takeover.wait()
-            return said(item)
+            return result_of(item)
 
         task = asyncio.create_task(first.work(slow, parallel=1))
         await begun.wait()
@@ -278,7 +278,7 @@ def test_a_machine_that_slept_for_longer_than_it_had_a_shard_asks_nothing_twice(
             free = "UPDATE conductor_shards SET until = '-infinity' WHERE answers IS NULL"
             await asyncio.to_thread(first.database.call, free)
             await asyncio.sleep(0.3)  # the other worker asks for more meanwhile
-        return said(item)
+        return result_of(item)
 
     assert asyncio.run(first.work(sleepy, parallel=2)) is None
     assert (first.ids, Counter(first.asked)) == (ALL, ALL)
@@ -301,7 +301,7 @@ def test_a_shard_that_looks_free_is_asked_once(
 
     async def ask(item: BatchItem) -> BatchResult:
         await asyncio.sleep(0.03)
-        return said(item)
+        return result_of(item)
 
     monkeypatch.setattr(SharedBatch, "finish", lambda *given: partial(late, finish(*given)))
     monkeypatch.setattr(SharedQuestions, "_read_shard", lambda *given: late(partial(read, *given)))
@@ -442,7 +442,7 @@ def test_a_database_that_is_away_stops_the_batch_and_loses_nothing(machines: lis
             await asyncio.to_thread(
                 first.database.call, "ALTER TABLE conductor_shards RENAME TO elsewhere"
             )
-        return said(item)
+        return result_of(item)
 
     stopped = asyncio.run(first.work(cut_off, parallel=1))
     assert stopped is not None

@@ -113,12 +113,12 @@ def used(run: list[ev.Event]) -> int:
         if isinstance(event, ev.NestedEvent):
             nested.setdefault(event.step, []).append(event.event)
     calls = (ev.PlanRejected, ev.PlanReady, ev.StepFailed, ev.StepStopped, ev.StepFinished)
-    own = [
+    own_calls = [
         event
         for event in run
         if isinstance(event, calls) and getattr(event, "step", 0) not in nested
     ]
-    return sum(event.usage.tokens for event in own) + sum(map(used, nested.values()))
+    return sum(event.usage.tokens for event in own_calls) + sum(map(used, nested.values()))
 
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)

@@ -100,13 +100,13 @@ def tuned(encoder: Path, planned: float = 0.0) -> Tuned:
 
 
 def test_the_router_is_taken_where_its_gain_is_proved(encoder: Path) -> None:
-    found = tuned(encoder)
-    assert (found.way, found.best) == (ROUTER, "adder")
-    comparison = found.result(ROUTER).versus_best
+    tuning = tuned(encoder)
+    assert (tuning.way, tuning.best) == (ROUTER, "adder")
+    comparison = tuning.result(ROUTER).versus_best
     assert comparison is not None
     assert comparison.difference >= 0.1
     assert comparison.n == 60, "the half that it was made from proves nothing"
-    assert "Let the router choose" in found.advice()
+    assert "Let the router choose" in tuning.advice()
 
 
 def test_planning_is_taken_where_it_is_better_still(encoder: Path) -> None:
@@ -146,9 +146,9 @@ def test_the_same_cases_and_seed_give_the_same_head() -> None:
     draw = np.random.default_rng(1)
     states = draw.normal(size=(60, 12))
     scores = draw.integers(0, 2, size=(60, 3)).astype(float)
-    one = fit_head(states, scores, 4)
-    other = fit_head(states, scores, 4)
-    assert np.array_equal(one, other)
+    first = fit_head(states, scores, 4)
+    second = fit_head(states, scores, 4)
+    assert np.array_equal(first, second)
 
 
 # The whole command, with scripted workers, a scripted planner, and a scripted model that reflects
@@ -176,21 +176,21 @@ def test_a_router_is_learned_written_and_used(stage: Stage, encoder: Path, tmp_p
     priced(stage)
     stage.models |= {"alpha": says("from alpha"), "beta": says("from beta")}
     file = written(tmp_path / "cases.jsonl", cases)
-    known = tmp_path / f"mine{SUFFIX}"
+    planner_file = tmp_path / f"mine{SUFFIX}"
     command: tuple[str | Path, ...] = (
         "tune",
         file,
         "--encoder",
         encoder,
         "-o",
-        known,
+        planner_file,
         "--plans",
         "0",
         "--yes",
     )
     done = stage.ok(*command, "--json").json
-    assert (done["way"], done["planner"]) == ("router", str(known))
-    assert done["setting"] == f"conductor model use {known}"
+    assert (done["way"], done["planner"]) == ("router", str(planner_file))
+    assert done["setting"] == f"conductor model use {planner_file}"
     assert "Let the router choose one worker" in stage.ok(*command).out
     assert len(stage.asked("alpha")) <= 2 * len(cases), (
         "what was answered before is not asked again"
@@ -198,12 +198,13 @@ def test_a_router_is_learned_written_and_used(stage: Stage, encoder: Path, tmp_p
 
     for kind, answer in kinds:
         assert (
-            stage.ok("ask", "--planner", known, f"{kind} of 55, and check it.").out == f"{answer}\n"
+            stage.ok("ask", "--planner", planner_file, f"{kind} of 55, and check it.").out
+            == f"{answer}\n"
         )
     assert len(stage.asked("planner")) == len(cases), (
         "the router plans, and no other planner is asked"
     )
-    chosen = {"CONDUCTOR_LLM_PLANNER_MODEL": str(known)}
+    chosen = {"CONDUCTOR_LLM_PLANNER_MODEL": str(planner_file)}
     assert "a router over alpha, beta" in stage.ok("doctor", "--offline", env=chosen).out
 
 
@@ -255,25 +256,27 @@ def test_a_planner_learns_from_a_scripted_reflection_and_is_used(
     priced(stage)
     planner_that_learns(stage)
     file = written(tmp_path / "cases.jsonl", alike(48))
-    known = tmp_path / f"mine{SUFFIX}"
+    planner_file = tmp_path / f"mine{SUFFIX}"
     done = stage.ok(
-        "tune", file, "--encoder", encoder, "-o", known, "--plans", "60", "--yes", "--json"
+        "tune", file, "--encoder", encoder, "-o", planner_file, "--plans", "60", "--yes", "--json"
     ).json
     assert done["way"] == "conductor-guided", done
     ways = {system["name"]: system["accuracy"]["accuracy"] for system in done["systems"]}
     assert ways["conductor-guided"] == 1.0
     assert ways["conductor"] < 0.8
-    kept = read_planner(known)
+    kept = read_planner(planner_file)
     assert isinstance(kept, Guide)
     assert (kept.planner, kept.advice) == ("planner", LESSON)
     assert kept.proof == done["advice"]
 
-    run = stage.ok("ask", "--planner", known, "--format", "json", "--", "Some code, please").json
+    run = stage.ok(
+        "ask", "--planner", planner_file, "--format", "json", "--", "Some code, please"
+    ).json
     assert run["answer"] == "from beta"
     assert f"mine{SUFFIX} sha256:" in run["conductor"], "the trace says with which text was planned"
-    chosen = {"CONDUCTOR_LLM_PLANNER_MODEL": str(known)}
+    chosen = {"CONDUCTOR_LLM_PLANNER_MODEL": str(planner_file)}
     assert f"mine{SUFFIX}" in stage.ok("doctor", "--offline", env=chosen).out
-    assert f"mine{SUFFIX}" in stage.ok("model", "use", known).out
+    assert f"mine{SUFFIX}" in stage.ok("model", "use", planner_file).out
 
 
 def test_one_limit_holds_for_all_that_tuning_runs(
@@ -299,8 +302,8 @@ def test_one_limit_holds_for_all_that_tuning_runs(
     request_count = sum(request.method == "POST" for request in stage.server.requests)
     assert request_count * 18e-6 <= 0.0050
     stage.ok(*command, "--max-cost", "0.02", "--plans", "60")
-    more = sum(request.method == "POST" for request in stage.server.requests)
-    assert request_count < more <= 0.02 / 18e-6
+    total = sum(request.method == "POST" for request in stage.server.requests)
+    assert request_count < total <= 0.02 / 18e-6
 
 
 def test_tuning_spends_no_cent_too_much(stage: Stage, encoder: Path, tmp_path: Path) -> None:

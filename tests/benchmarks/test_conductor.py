@@ -31,9 +31,15 @@ def load() -> Any:
     sys.path.remove(str(BENCHMARKS))
 
 
-def run(script: str, job: Path, *more: str) -> Any:
+def run(script: str, job: Path, *arguments: str) -> Any:
     """What a script of the benchmark found in a process of its own."""
-    command = [sys.executable, str(BENCHMARKS / script), str(job), str(time.monotonic()), *more]
+    command = [
+        sys.executable,
+        str(BENCHMARKS / script),
+        str(job),
+        str(time.monotonic()),
+        *arguments,
+    ]
     environ = os.environ | {"PYTHONPATH": str(BENCHMARKS.parent / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, env=environ, capture_output=True, text=True, timeout=100, check=False
@@ -66,7 +72,7 @@ def find(load: Any, job: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     given = json.loads(job.read_text())
     monkeypatch.setattr(live, "LlamaOptions", partial(live.LlamaOptions, threads=1))
     monkeypatch.setattr(live, "PAIRS", 2)
-    return lambda what, number: asyncio.run(live.main(given, time.monotonic(), what, number))
+    return lambda kind, number: asyncio.run(live.main(given, time.monotonic(), kind, number))
 
 
 def test_a_second_process_takes_the_prefix_from_disk_and_writes_the_forced_plan(
@@ -91,7 +97,8 @@ def test_many_questions_read_only_what_is_their_own(find: Callable[[str, int], A
     measured = find("live", 4)
     assert len(measured["resident"]) == 4
     assert all(
-        0 < read <= own for read, own in zip(measured["read"][1:], measured["own"][1:], strict=True)
+        0 < read <= own_bytes
+        for read, own_bytes in zip(measured["read"][1:], measured["own"][1:], strict=True)
     )
 
 

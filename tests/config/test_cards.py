@@ -33,7 +33,7 @@ WORKER = Worker(
 )
 
 
-def measured(worker: Worker = WORKER, **more: Any) -> MeasuredCard:
+def measured(worker: Worker = WORKER, **fields: Any) -> MeasuredCard:
     given: dict[str, Any] = {
         "worker": worker.name,
         "key": worker_key(worker),
@@ -47,7 +47,7 @@ def measured(worker: Worker = WORKER, **more: Any) -> MeasuredCard:
         "tokens_out": 3.0,
         "seconds": 0.25,
         "cost": Decimal("0.001"),
-    } | more
+    } | fields
     return MeasuredCard(**given)
 
 
@@ -95,11 +95,11 @@ def test_a_worker_keeps_its_card_when_renamed_or_repriced() -> None:
 
 def test_workers_that_differ_in_a_header_have_cards_of_their_own() -> None:
     """A header may choose the deployment or the route. No header's value stands in the file."""
-    one, two = (
+    first, second = (
         replace(WORKER, options={**WORKER.options, "headers": {"x-deployment": value}})
         for value in ("large", "small")
     )
-    assert len({worker_key(one), worker_key(two), worker_key(WORKER)}) == 3
+    assert len({worker_key(first), worker_key(second), worker_key(WORKER)}) == 3
 
 
 def test_a_file_is_known_by_its_bytes(tmp_path: Path) -> None:
@@ -194,5 +194,5 @@ def test_a_measured_card_takes_the_place_of_what_was_known_beforehand() -> None:
         True,
         {"letters": 0.75},
     )
-    own = replace(worker, card=Card(strengths={"code": 0.1}))
-    assert cards.apply_to(own) == own
+    with_own_card = replace(worker, card=Card(strengths={"code": 0.1}))
+    assert cards.apply_to(with_own_card) == with_own_card

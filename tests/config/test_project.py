@@ -30,10 +30,10 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def settings(
     tmp_path: Path, text: str = "", flags: dict[str, Any] | None = None, **environ: str
 ) -> Settings:
-    own = tmp_path / "own"
-    own.mkdir(exist_ok=True)
-    (own / "config.toml").write_text(text)
-    return load_settings({"CONDUCTOR_LLM_CONFIG_DIR": str(own), **environ}, flags)
+    directory = tmp_path / "own"
+    directory.mkdir(exist_ok=True)
+    (directory / "config.toml").write_text(text)
+    return load_settings({"CONDUCTOR_LLM_CONFIG_DIR": str(directory), **environ}, flags)
 
 
 def test_every_file_up_to_the_top_of_the_repository_counts(tree: Path) -> None:

@@ -32,18 +32,18 @@ from conductor_cli.models.recipients import is_at_provider
 ABC = "".join(f'[workers.{name}]\nkind = "openai"\n' for name in "abc")
 
 
-def written(folder: Path, text: str, own: str = "") -> list[Source]:
-    (folder / "settings.toml").write_text(own)
+def written(folder: Path, text: str, own_text: str = "") -> list[Source]:
+    (folder / "settings.toml").write_text(own_text)
     (folder / "config.toml").write_text(text)
     return [read_toml(folder / "settings.toml"), read_toml(folder / "config.toml")]
 
 
-def listed(folder: Path, text: str, own: str = "") -> tuple[ConfiguredWorker, ...]:
-    return workers_of(written(folder, text, own))
+def listed(folder: Path, text: str, own_text: str = "") -> tuple[ConfiguredWorker, ...]:
+    return workers_of(written(folder, text, own_text))
 
 
-def pools(folder: Path, text: str, own: str = "") -> tuple[NamedPool, ...]:
-    return pools_of(written(folder, text, own))
+def pools(folder: Path, text: str, own_text: str = "") -> tuple[NamedPool, ...]:
+    return pools_of(written(folder, text, own_text))
 
 
 def where(folder: Path) -> AppPaths:
@@ -93,9 +93,11 @@ def test_a_local_worker_costs_nothing_and_takes_turns(tmp_path: Path) -> None:
 
 
 def test_later_files_win_key_by_key(tmp_path: Path) -> None:
-    own = '[workers.a]\nkind = "openai"\nmodel = "one"\n[workers.b]\nkind = "openai"\n'
+    own_text = '[workers.a]\nkind = "openai"\nmodel = "one"\n[workers.b]\nkind = "openai"\n'
     workers = listed(
-        tmp_path, '[workers.c]\nkind = "openai"\n[workers.a]\nmodel = "two"\nenabled = false\n', own
+        tmp_path,
+        '[workers.c]\nkind = "openai"\n[workers.a]\nmodel = "two"\nenabled = false\n',
+        own_text,
     )
     assert [item.worker.name for item in workers] == ["a", "b", "c"]
     assert (workers[0].worker.kind, workers[0].worker.model, workers[0].enabled) == (
@@ -306,8 +308,8 @@ def test_a_table_becomes_a_pool(tmp_path: Path) -> None:
 
 
 def test_the_source_of_a_pool_is_the_file_with_its_workers(tmp_path: Path) -> None:
-    own = '[pools.x]\nworkers = ["a"]\n[pools.y]\nworkers = ["b"]\n'
-    x, y = pools(tmp_path, '[pools.x]\nworkers = ["c"]\n[pools.y]\nabout = "new"', own)
+    own_text = '[pools.x]\nworkers = ["a"]\n[pools.y]\nworkers = ["b"]\n'
+    x, y = pools(tmp_path, '[pools.x]\nworkers = ["c"]\n[pools.y]\nabout = "new"', own_text)
     assert (y.workers, y.about) == (("b",), "new")
     assert (x.source, y.source) == (str(tmp_path / "config.toml"), str(tmp_path / "settings.toml"))
 
@@ -349,7 +351,7 @@ def test_a_table_says_how_many_calls_a_provider_takes(tmp_path: Path) -> None:
 def test_a_provider_is_named_as_a_user_would_name_it(
     worker: Worker, names: tuple[str, ...]
 ) -> None:
-    known = {
+    provider_names = {
         "openai",
         "OpenAI",
         "api.openai.com",
@@ -360,4 +362,4 @@ def test_a_provider_is_named_as_a_user_would_name_it(
         "llama",
         "a",
     }
-    assert {name for name in known if is_at_provider(worker, name)} == set(names)
+    assert {name for name in provider_names if is_at_provider(worker, name)} == set(names)

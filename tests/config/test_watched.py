@@ -22,7 +22,7 @@ def write(path: Path, text: str, *, age: float = 60.0) -> None:
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[WatchedSettings, Path]:
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[WatchedSettings, Path]:
     """Settings of a file of their own, in an empty directory, and that file."""
     monkeypatch.chdir(tmp_path)
     # The time of the last change of a file's state cannot be set.
@@ -36,16 +36,16 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[WatchedSetting
     return WatchedSettings(places, str(file)), file
 
 
-def test_settings_are_read_once(own: tuple[WatchedSettings, Path]) -> None:
-    settings, _ = own
+def test_settings_are_read_once(watched: tuple[WatchedSettings, Path]) -> None:
+    settings, _ = watched
     first = settings.load({"conductor.mode": "mini"})
     assert settings.load({"conductor.mode": "mini"}) is first
     assert settings.load({})["conductor.mode"] != "mini"
 
 
-def test_a_file_that_changes_counts_at_once(own: tuple[WatchedSettings, Path]) -> None:
+def test_a_file_that_changes_counts_at_once(watched: tuple[WatchedSettings, Path]) -> None:
     """So does a project file that comes later, which narrows."""
-    settings, file = own
+    settings, file = watched
     assert settings.load({}).limits.parallel == 3
     write(file, "[limits]\nparallel = 4\n", age=59.0)
     assert settings.load({}).limits.parallel == 4
@@ -57,9 +57,9 @@ def test_a_file_that_changes_counts_at_once(own: tuple[WatchedSettings, Path]) -
 
 
 def test_settings_without_a_look_are_those_of_the_last_look(
-    own: tuple[WatchedSettings, Path],
+    watched: tuple[WatchedSettings, Path],
 ) -> None:
-    settings, file = own
+    settings, file = watched
     first = settings.load({}, looks=False)
     assert first.limits.parallel == 3
     write(file, "[limits]\nparallel = 4\n", age=59.0)
@@ -68,10 +68,10 @@ def test_settings_without_a_look_are_those_of_the_last_look(
 
 
 def test_what_is_just_written_is_read_again(
-    own: tuple[WatchedSettings, Path], monkeypatch: pytest.MonkeyPatch
+    watched: tuple[WatchedSettings, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two changes within one tick of the file system's clock both count: nothing new is kept."""
-    settings, _ = own
+    settings, _ = watched
     monkeypatch.setattr("conductor_cli.config.watched.SETTLED_SECONDS", 60.0)
     first = settings.load({})
     assert settings.load({}) is not first

@@ -37,13 +37,13 @@ def recipient_of(worker: Worker) -> str:
     return f"host of {worker.name}"
 
 
-def sent(orchestra: Any, question: Question = FULL, **more: Any) -> list[Disclosure]:
-    _, events = play(orchestra, question, **more)
+def sent(orchestra: Any, question: Question = FULL, **fields: Any) -> list[Disclosure]:
+    _, events = play(orchestra, question, **fields)
     return list(disclosures_of([ev.from_line(ev.to_line(event)) for event in events], recipient_of))
 
 
 def test_each_call_is_listed_with_its_recipient_and_texts() -> None:
-    plan, one, two = sent(setting(TWO, recipient="here"))
+    plan, first, second = sent(setting(TWO, recipient="here"))
     everything = (
         "the question",
         "the system text",
@@ -53,9 +53,9 @@ def test_each_call_is_listed_with_its_recipient_and_texts() -> None:
     )
     assert (plan.step, plan.worker, plan.recipient) == ((0,), "planner", "here")
     assert plan.texts == tuple(text for text in everything if text != "the system text")
-    assert (one.step, one.worker, one.recipient) == ((1,), "ann", "host of ann")
-    assert one.texts == everything
-    assert two.texts == (*everything, "the answer of step 1")
+    assert (first.step, first.worker, first.recipient) == ((1,), "ann", "host of ann")
+    assert first.texts == everything
+    assert second.texts == (*everything, "the answer of step 1")
 
 
 def test_failed_attempts_and_substitutes_are_listed() -> None:
@@ -121,12 +121,12 @@ def test_a_plan_lists_its_calls_before_it_runs_and_the_tools_that_its_steps_may_
     shown = {"ann": FULL, "bob": Question(text="What?"), "self": FULL}
     recipients = {"ann": ["here"], "bob": ["there"], "self": ["here", "there"]}
     tools = {1: ["web"], 2: [], 3: []}
-    one, tool, two, *nested = expected_disclosures(
+    first, tool, second, *nested = expected_disclosures(
         steps, shown.__getitem__, recipients, tools.__getitem__
     )
-    assert (one.recipient, one.texts[0], len(one.texts)) == ("here", "the question", 5)
-    assert (tool.step, tool.worker, tool.texts) == ((1,), "tool:web", one.texts)
-    assert two.texts == ("the question", "the answer of step 1")
+    assert (first.recipient, first.texts[0], len(first.texts)) == ("here", "the question", 5)
+    assert (tool.step, tool.worker, tool.texts) == ((1,), "tool:web", first.texts)
+    assert second.texts == ("the question", "the answer of step 1")
     assert [(call.step, call.recipient) for call in nested] == [((3,), "here"), ((3,), "there")]
     assert tool not in expected_disclosures(steps, shown.__getitem__, recipients)
 

@@ -67,9 +67,9 @@ def test_a_verdict_on_a_run_is_one_observation_for_all_its_steps() -> None:
 
 
 def test_a_worker_that_gave_up_gets_a_bad_share_in_a_good_run() -> None:
-    def failed(worker: str, **more: object) -> FailedAttempt:
+    def failed(worker: str, **fields: object) -> FailedAttempt:
         error = Failure(kind="worker", message="no", reason="timeout")
-        given = {"started": 0.0, "substitute": "b", "error": error, **more}
+        given = {"started": 0.0, "substitute": "b", "error": error, **fields}
         return FailedAttempt(worker=worker, attempt=1, ended=1.0, usage=NO_USAGE, **given)  # type: ignore[arg-type]
 
     refused = Failure(kind="key", message="no", reason="auth")

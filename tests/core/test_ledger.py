@@ -22,10 +22,10 @@ def used(tokens_in: int = 0, tokens_out: int = 0, price: Price | None = None) ->
 
 
 def room_in(
-    ledger: Ledger, tokens_in: int, answer: int, price: Price | None = None, **more: Any
+    ledger: Ledger, tokens_in: int, answer: int, price: Price | None = None, **options: Any
 ) -> Reservation:
     """The reservation of a call that fits."""
-    room = ledger.reserve(tokens_in, answer, price, **more)
+    room = ledger.reserve(tokens_in, answer, price, **options)
     assert room is not None
     return room
 

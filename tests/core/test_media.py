@@ -49,9 +49,9 @@ def test_known_types_that_cannot_be_attached_have_a_name() -> None:
 
 
 def test_tokens_grow_with_the_image_up_to_a_bound_and_with_the_pages() -> None:
-    def tokens(**more: int) -> int:
-        kind = "application/pdf" if "pages" in more else "image/png"
-        return attachment_tokens(Attachment(name="x", media_type=kind, sha256="", size=1, **more))
+    def tokens(**sizes: int) -> int:
+        kind = "application/pdf" if "pages" in sizes else "image/png"
+        return attachment_tokens(Attachment(name="x", media_type=kind, sha256="", size=1, **sizes))
 
     assert tokens(width=75, height=100) == 10
     assert tokens(width=9000, height=9000) == tokens() == 1600

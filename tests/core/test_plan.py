@@ -121,10 +121,10 @@ def test_a_step_that_ended_without_running_is_not_started() -> None:
     st.randoms(use_true_random=False),
 )
 def test_every_plan_comes_to_its_end(
-    plan: Plan, parallel: int, own: int, draw: random.Random
+    plan: Plan, parallel: int, ann_parallel: int, draw: random.Random
 ) -> None:
     check_plan(plan, RULES)
-    schedule = Schedule(parallel, {"ann": own})
+    schedule = Schedule(parallel, {"ann": ann_parallel})
     for number, step in enumerate(plan.steps, start=1):
         schedule.add(number, step.worker, step.access)
     ended: list[int] = []
@@ -134,7 +134,10 @@ def test_every_plan_comes_to_its_end(
             assert number not in ended
         assert schedule.running
         assert len(schedule.running) <= parallel
-        assert sum(plan.steps[number - 1].worker == "ann" for number in schedule.running) <= own
+        assert (
+            sum(plan.steps[number - 1].worker == "ann" for number in schedule.running)
+            <= ann_parallel
+        )
         ended.append(draw.choice(schedule.running))
         schedule.mark_ended(ended[-1])
     assert (schedule.take_ready(), schedule.running, schedule.waiting) == ([], (), ())

@@ -154,7 +154,7 @@ def test_earlier_names_in_a_plan_file_work_on_and_are_said() -> None:
 
 
 def test_a_worker_that_is_called_review_is_that_worker_in_a_plan_file() -> None:
-    own = Step(worker="review", subtask="Check.")
-    plan = Plan(steps=(own, Step(worker="self", subtask="Check again.")))
+    review_step = Step(worker="review", subtask="Check.")
+    plan = Plan(steps=(review_step, Step(worker="self", subtask="Check again.")))
     written = format_plan_file(Question(text="2+2?"), plan, Limits(), ["review"])
     assert parse_plan_file(written, "plan.json", ["review"]).plan == plan

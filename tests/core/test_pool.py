@@ -53,17 +53,23 @@ def test_the_best_worker_has_the_best_card_else_comes_first() -> None:
 
 @given(usages, usages, usages)
 def test_usage_adds_up_in_any_order(first: Usage, second: Usage, third: Usage) -> None:
-    one = (first + second) + third
-    other = first + (third + second)
-    assert (one.tokens_in, one.tokens_out, one.cost, one.calls, one.unpriced) == (
-        other.tokens_in,
-        other.tokens_out,
-        other.cost,
-        other.calls,
-        other.unpriced,
+    in_order = (first + second) + third
+    reordered = first + (third + second)
+    assert (
+        in_order.tokens_in,
+        in_order.tokens_out,
+        in_order.cost,
+        in_order.calls,
+        in_order.unpriced,
+    ) == (
+        reordered.tokens_in,
+        reordered.tokens_out,
+        reordered.cost,
+        reordered.calls,
+        reordered.unpriced,
     )
-    assert one.seconds == pytest.approx(other.seconds)
-    assert one.tokens == first.tokens + second.tokens + third.tokens
+    assert in_order.seconds == pytest.approx(reordered.seconds)
+    assert in_order.tokens == first.tokens + second.tokens + third.tokens
     assert first + Usage() == first
 
 

@@ -112,9 +112,9 @@ def test_dumping_knows_containers_and_leaves_the_rest() -> None:
 
 
 @given(json_values, st.sampled_from([Plan, Limits, Pool, Usage, Sample]))
-def test_any_value_loads_or_raises_a_decode_error(data: Any, kind: type[Any]) -> None:
+def test_any_value_loads_or_raises_a_decode_error(value: Any, kind: type[Any]) -> None:
     try:
-        loaded = load(kind, data)
+        loaded = load(kind, value)
     except DecodeError:
         return
     assert isinstance(loaded, kind)

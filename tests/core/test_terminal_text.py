@@ -160,9 +160,9 @@ def test_escapes_in_a_plan_file_change_no_value(pieces: list[str]) -> None:
     assert not set(line) & set("\u200b\u200e\u202e\u2066\U000e0041")
 
 
-@pytest.mark.parametrize("place", [0, MAX_SEARCHED_CHARACTERS - 1, MAX_SEARCHED_CHARACTERS])
-def test_a_control_character_is_found_anywhere_in_a_long_text(place: int) -> None:
+@pytest.mark.parametrize("position", [0, MAX_SEARCHED_CHARACTERS - 1, MAX_SEARCHED_CHARACTERS])
+def test_a_control_character_is_found_anywhere_in_a_long_text(position: int) -> None:
     """A long text is looked through in pieces, between which other threads go on."""
     text = "a" * (2 * MAX_SEARCHED_CHARACTERS)
     assert is_sanitized(text)
-    assert not is_sanitized(f"{text[:place]}\x1b{text[place + 1 :]}")
+    assert not is_sanitized(f"{text[:position]}\x1b{text[position + 1 :]}")

@@ -304,13 +304,13 @@ def test_what_is_told_holds_nested_runs() -> None:
 
 
 def failed(
-    worker: str, message: str = "server error (500)", hint: str = "", *, asked: bool = True
+    worker: str, message: str = "server error (500)", hint: str = "", *, was_asked: bool = True
 ) -> FailedAttempt:
     error = Failure(kind="worker", message=f"{worker}: {message}", hint=hint)
     return FailedAttempt(
         worker=worker,
-        attempt=int(asked),
-        started=0.5 if asked else None,
+        attempt=int(was_asked),
+        started=0.5 if was_asked else None,
         ended=1.0,
         error=error,
         usage=Usage(),
@@ -319,7 +319,7 @@ def failed(
 
 def test_each_worker_has_its_own_reason_and_cure() -> None:
     attempts = [
-        failed("ann", "key refused (401)", "conductor keys set openai", asked=False),
+        failed("ann", "key refused (401)", "conductor keys set openai", was_asked=False),
         failed("bob", "no answer"),
         failed("bob", "broken off"),
     ]

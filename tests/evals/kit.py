@@ -118,13 +118,13 @@ def orchestra(models: Mapping[str, Model] | None = None, **fields: Any) -> Orche
 
 
 def spec(
-    systems: Sequence[System], asked: Sequence[Case], by: Orchestra, **fields: Any
+    systems: Sequence[System], case_set: Sequence[Case], by: Orchestra, **fields: Any
 ) -> EvaluationSpec:
     ready = tuple(system.name for system in systems if not system.missing)
     return EvaluationSpec(
         source="sums",
-        hash=hash_cases(asked),
-        cases=len(asked),
+        hash=hash_cases(case_set),
+        cases=len(case_set),
         systems=ready,
         workers=by.team.pool.names,
         identity=list(ready),
@@ -135,37 +135,37 @@ def spec(
 def make_evaluation(
     directory: Path,
     by: Orchestra,
-    asked: Sequence[Case],
+    case_set: Sequence[Case],
     names: str | Sequence[str] = "all",
     **fields: Any,
 ) -> tuple[Evaluation, tuple[System, ...]]:
     """A new evaluation, or the one that is there."""
     systems = select_systems(
-        names if isinstance(names, str) else ",".join(names), by.team, cases=asked
+        names if isinstance(names, str) else ",".join(names), by.team, cases=case_set
     )
     if (directory / SPEC).exists():
         return Evaluation(directory), systems
-    return Evaluation.create(directory, spec(systems, asked, by, **fields), asked), systems
+    return Evaluation.create(directory, spec(systems, case_set, by, **fields), case_set), systems
 
 
 def run_evaluation(
     directory: Path,
     by: Orchestra,
-    asked: Sequence[Case],
+    case_set: Sequence[Case],
     names: str | Sequence[str] = "all",
     **fields: Any,
 ) -> dict[tuple[str, str], CaseOutcome]:
     """What became of each case under each system."""
     run = {name: fields.pop(name) for name in ("parallel", "judge") if name in fields}
-    stored, systems = make_evaluation(directory, by, asked, names, **fields)
+    stored, systems = make_evaluation(directory, by, case_set, names, **fields)
     asyncio.run(run_all(stored, systems, by, **run))
     return {(outcome.system, outcome.case): outcome for outcome in stored.outcomes()}
 
 
 async def run_all(
-    stored: Evaluation, systems: Sequence[System], by: Orchestra, **more: Any
+    stored: Evaluation, systems: Sequence[System], by: Orchestra, **options: Any
 ) -> list[CaseOutcome]:
-    return [outcome async for outcome in run_cases(stored, systems, by, **more)]
+    return [outcome async for outcome in run_cases(stored, systems, by, **options)]
 
 
 def untimed(outcomes: Iterable[CaseOutcome]) -> list[CaseOutcome]:

@@ -22,17 +22,17 @@ def used(tokens: int = 10, *, cost: str | None = None, calls: int = 1) -> Usage:
 VERDICTS: dict[str, Verdict] = {"+": "right", "-": "wrong", "!": "failed"}
 
 
-def outcomes(system: str, signs: str, tokens: int = 10, **more: Any) -> list[CaseOutcome]:
+def outcomes(system: str, signs: str, tokens: int = 10, **fields: Any) -> list[CaseOutcome]:
     """One for each sign: + right, - wrong, ! failed; the cases are called 1, 2 and so on."""
-    cost = more.pop("cost", None)
-    calls = more.pop("calls", 1)
+    cost = fields.pop("cost", None)
+    calls = fields.pop("calls", 1)
     return [
         CaseOutcome(
             system=system,
             case=str(number),
             verdict=VERDICTS[sign],
             usage=used(tokens, cost=cost, calls=calls),
-            **({"answer": f"answer {number}"} | more),
+            **({"answer": f"answer {number}"} | fields),
         )
         for number, sign in enumerate(signs, start=1)
     ]

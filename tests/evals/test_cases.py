@@ -55,7 +55,7 @@ def test_a_case_with_every_field_or_the_needed_ones_is_read(tmp_path: Path) -> N
         {"skill": "math", "subtask": "Add."},
         {"skill": "facts", "subtask": "Name it.", "access": [1]},
     ]
-    more = {
+    fields = {
         **WHOLE,
         "answer": "B",
         "scorer": "choice",
@@ -63,7 +63,7 @@ def test_a_case_with_every_field_or_the_needed_ones_is_read(tmp_path: Path) -> N
         "choices": ["3", "4"],
         "steps": steps,
     }
-    assert read_cases(file(tmp_path, more)) == (
+    assert read_cases(file(tmp_path, fields)) == (
         Case(
             id="1",
             question="What is 2 + 2?",
@@ -165,10 +165,10 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_hash_depends_on_every_field_and_the_order() -> None:
-    one = Case(id="1", question="?", answer="x")
-    other = replace(one, answer="y")
-    stepped = replace(one, steps=(GoldStep(skill="s", subtask="t"),))
-    sets = [[one], [other], [replace(one, tags=("a",))], [stepped], [one, other], [other, one]]
+    base = Case(id="1", question="?", answer="x")
+    other = replace(base, answer="y")
+    stepped = replace(base, steps=(GoldStep(skill="s", subtask="t"),))
+    sets = [[base], [other], [replace(base, tags=("a",))], [stepped], [base, other], [other, base]]
     assert len({module.hash_cases(case_set) for case_set in sets}) == len(sets)
 
 
@@ -197,8 +197,8 @@ def test_the_seed_determines_the_cases() -> None:
     """
     assert make_basics(seed=1) == make_basics(seed=1)
     assert make_basics(12, seed=1) == make_basics(seed=1)[:12]
-    one, other = ({case.question for case in make_basics(seed=seed)} for seed in (1, 2))
-    assert len(one & other) < 5
+    first, second = ({case.question for case in make_basics(seed=seed)} for seed in (1, 2))
+    assert len(first & second) < 5
 
 
 def test_programs_print_the_expected_answer() -> None:

@@ -35,8 +35,8 @@ def priced(usual_steps: int | None = None, **fields: int) -> Orchestra:
 
 
 def estimate(by: Orchestra, names: str) -> CostEstimate:
-    asked = cases(RUNS)
-    return estimate_cost(select_systems(names, by.team, cases=asked), asked, by, ())
+    case_set = cases(RUNS)
+    return estimate_cost(select_systems(names, by.team, cases=case_set), case_set, by, ())
 
 
 def test_one_worker_usually_writes_as_much_as_before() -> None:

@@ -38,9 +38,9 @@ def judge(reply: str | ScriptedModel) -> Judge:
     return Judge.of(orchestra({"jo": model}, pool=pool("jo"), model=None), "jo")
 
 
-def judged(path: Path, by: Judge, *asked: Any) -> dict[str, CaseOutcome]:
+def judged(path: Path, by: Judge, *case_set: Any) -> dict[str, CaseOutcome]:
     """The outcomes of one worker, by case."""
-    evaluation = run_evaluation(path / "e", orchestra(), asked, ["alone:ann"], judge=by)
+    evaluation = run_evaluation(path / "e", orchestra(), case_set, ["alone:ann"], judge=by)
     return {name: outcome for (_, name), outcome in evaluation.items()}
 
 

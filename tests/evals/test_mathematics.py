@@ -143,10 +143,10 @@ def test_code_in_a_text_is_not_executed(tmp_path: Path) -> None:
 
 
 def test_several_threads_get_their_own_replies() -> None:
-    found: dict[int, bool] = {}
+    verdicts: dict[int, bool] = {}
 
     def ask(number: int) -> None:
-        found[number] = mathematics.is_equivalent(
+        verdicts[number] = mathematics.is_equivalent(
             rf"\boxed{{\frac{{{2 * number}}}{{2}}}}", str(number)
         )
 
@@ -155,7 +155,7 @@ def test_several_threads_get_their_own_replies() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == dict.fromkeys(range(1, 9), True)
+    assert verdicts == dict.fromkeys(range(1, 9), True)
 
 
 def test_a_missing_library_is_an_error_with_the_install_command(

@@ -149,6 +149,8 @@ def test_shared_calls_cost_every_system_their_price(tmp_path: Path) -> None:
         orchestra({n: worker_model(n) for n in ("ann", "bob")}, pool=priced),
         [case()],
     )
-    one = evaluation["alone:ann", "c1"].usage.cost
-    assert one == evaluation["best-worker", "c1"].usage.cost == Decimal(5 * 1 + 2 * 2) / 1_000_000
+    ann_cost = evaluation["alone:ann", "c1"].usage.cost
+    assert (
+        ann_cost == evaluation["best-worker", "c1"].usage.cost == Decimal(5 * 1 + 2 * 2) / 1_000_000
+    )
     assert evaluation["conductor", "c1"].usage.unpriced == 1

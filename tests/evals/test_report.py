@@ -216,8 +216,8 @@ def test_each_p_value_is_corrected_for_those_that_are_higher() -> None:
     signs = {"vote": "+" * 8 + "--", "moa": "+" * 6 + "----", "keyword": "+" + "-" * 9}
     names = ["alone:a", "alone:b", *signs]
     made = [*outcomes("alone:a", "-" * 10), *outcomes("alone:b", "-" * 10)]
-    for name, found in signs.items():
-        made += outcomes(name, found)
+    for name, case_signs in signs.items():
+        made += outcomes(name, case_signs)
     p_values = corrected_p_values(summarize(made, systems=names))
     assert p_values == pytest.approx({"vote": 3 * 2 / 2**8, "moa": 2 * 2 / 2**6, "keyword": 1.0})
 

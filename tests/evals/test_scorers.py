@@ -19,7 +19,7 @@ def right(scorer: str, text: str, answer: str, choices: Sequence[str] = ()) -> b
     return SCORERS[scorer].is_correct(text, answer, choices)
 
 
-def said(scorer: str, text: str, choices: Sequence[str] = ()) -> str:
+def extracted(scorer: str, text: str, choices: Sequence[str] = ()) -> str:
     return SCORERS[scorer].extract(text, choices)
 
 
@@ -39,7 +39,7 @@ def said(scorer: str, text: str, choices: Sequence[str] = ()) -> str:
 )
 def test_exact_ignores_case_quotes_and_announcements(text: str) -> None:
     assert right("exact", text, "Paris")
-    assert said("exact", text) == "paris"
+    assert extracted("exact", text) == "paris"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_exact_compares_the_remaining_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scorer", "text", "answer", "found"),
+    ("scorer", "text", "answer", "is_right"),
     [
         ("contains", "It is **New\n York**, of course.", "new york", True),
         ("contains", "Newark", "New", False),
@@ -78,10 +78,10 @@ def test_exact_compares_the_remaining_text() -> None:
     ],
 )
 def test_a_text_may_contain_or_match_what_is_expected(
-    scorer: str, text: str, answer: str, found: bool, monkeypatch: pytest.MonkeyPatch
+    scorer: str, text: str, answer: str, is_right: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scorers, "REGEX_LIMITS", scorers.REGEX_LIMITS._replace(cpu_seconds=1))
-    assert right(scorer, text, answer) == found
+    assert right(scorer, text, answer) == is_right
 
 
 def test_a_pattern_must_be_one_and_a_text_must_not_be_empty() -> None:
@@ -237,7 +237,7 @@ def test_an_expected_number_may_be_money_or_a_percentage_and_nothing_else() -> N
 )
 def test_choice_finds_the_letter(text: str) -> None:
     """The letter after "Answer:", in a box, alone, in brackets, or the choice itself."""
-    assert said("choice", text, FOUR) == "C"
+    assert extracted("choice", text, FOUR) == "C"
     assert right("choice", text, "C", FOUR)
 
 
@@ -277,7 +277,7 @@ def test_choice_finds_the_letter(text: str) -> None:
     ],
 )
 def test_a_choice_is_not_guessed(text: str) -> None:
-    assert said("choice", text, FOUR) == ""
+    assert extracted("choice", text, FOUR) == ""
     assert not any(right("choice", text, letter, FOUR) for letter in "ABCD")
 
 
@@ -295,7 +295,7 @@ def test_an_expected_choice_must_be_offered() -> None:
 )
 def test_no_text_crashes_a_scorer(scorer: str, text: str, answer: str, choices: list[str]) -> None:
     assert right(scorer, text, answer, choices) in (True, False)
-    said(scorer, text, choices)
+    extracted(scorer, text, choices)
 
 
 @given(st.sampled_from(["exact", "number"]), st.text(min_size=1))
@@ -374,7 +374,7 @@ def test_the_time_to_score_a_text_after_an_announcement_grows_with_its_length(
 
 
 def test_choices_that_differ_by_case_alone_are_told_apart() -> None:
-    assert said("choice", "q/l^2", ("q/L^2", "q/l^2", "q", "l")) == "B"
+    assert extracted("choice", "q/l^2", ("q/L^2", "q/l^2", "q", "l")) == "B"
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,8 @@ MMLU = {
 }
 
 
-def convert(name: str, path: Path, **more: Any) -> tuple[Case, ...]:
-    return read_suite(SUITES[name], path, **more)
+def convert(name: str, path: Path, **options: Any) -> tuple[Case, ...]:
+    return read_suite(SUITES[name], path, **options)
 
 
 def lines(path: Path, *rows: Any) -> Path:

@@ -84,7 +84,7 @@ def test_a_worker_with_few_judged_cases_is_not_the_best() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "best"),
+    ("first", "second", "best"),
     [
         ("++-!", "++++", TWO),
         ("!!++-+", "--++++", TWO),
@@ -101,9 +101,9 @@ def test_a_worker_with_few_judged_cases_is_not_the_best() -> None:
     ],
 )
 def test_the_best_worker_in_hindsight_is_chosen_on_common_cases(
-    one: str, two: str, best: str
+    first: str, second: str, best: str
 ) -> None:
-    made = [*outcomes(ONE, one), *outcomes(TWO, two)]
+    made = [*outcomes(ONE, first), *outcomes(TWO, second)]
     assert summarize(made, systems=[ONE, TWO]).best_worker == best
 
 
@@ -194,14 +194,14 @@ def test_the_interval_contains_the_difference_and_is_antisymmetric(
     counts: tuple[int, int, int, int],
 ) -> None:
     low, high = newcombe_interval(*counts)
-    both, one, other, neither = counts
-    difference = (one - other) / sum(counts)
+    both, only_first, only_second, neither = counts
+    difference = (only_first - only_second) / sum(counts)
     assert -1 <= low <= difference <= high <= 1
-    assert newcombe_interval(both, other, one, neither) == pytest.approx((-high, -low))
+    assert newcombe_interval(both, only_second, only_first, neither) == pytest.approx((-high, -low))
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "p"),
+    ("only_first", "only_second", "p"),
     [
         (0, 0, 1.0),
         (5, 5, 1.0),
@@ -212,13 +212,15 @@ def test_the_interval_contains_the_difference_and_is_antisymmetric(
         (1030, 1170, 0.0030),
     ],
 )
-def test_mcnemar_is_the_exact_binomial_tail(one: int, other: int, p: float) -> None:
+def test_mcnemar_is_the_exact_binomial_tail(only_first: int, only_second: int, p: float) -> None:
     """Powers of two that do not fit a float do not matter.
 
     One answer to each case gives the same p-value.
     """
-    assert mcnemar_p(one, other) == pytest.approx(p, abs=5e-5)
-    assert paired_p([1] * one + [-1] * other + [0] * 3) == mcnemar_p(one, other)
+    assert mcnemar_p(only_first, only_second) == pytest.approx(p, abs=5e-5)
+    assert paired_p([1] * only_first + [-1] * only_second + [0] * 3) == mcnemar_p(
+        only_first, only_second
+    )
 
 
 def test_the_number_of_cases_is_that_of_the_formula() -> None:
@@ -234,12 +236,14 @@ def test_the_number_of_cases_is_that_of_the_formula() -> None:
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 100), st.integers(1, 12))
 def test_more_cases_are_needed_if_these_do_not_show_it(
-    one: int, other: int, same: int, comparisons: int
+    only_first: int, only_second: int, same: int, comparisons: int
 ) -> None:
-    n = one + other + same
-    if n == 0 or mcnemar_p(one, other) < SIGNIFICANT / comparisons:
+    n = only_first + only_second + same
+    if n == 0 or mcnemar_p(only_first, only_second) < SIGNIFICANT / comparisons:
         return
-    needed = cases_needed((one - other) / n, (one + other) / n, comparisons=comparisons)
+    needed = cases_needed(
+        (only_first - only_second) / n, (only_first + only_second) / n, comparisons=comparisons
+    )
     assert needed is None or needed > n
 
 
@@ -270,10 +274,10 @@ def test_the_effective_number_at_its_ends() -> None:
 def brute_force(differences: list[int]) -> float:
     """The share of all signs whose sum is as far from 0."""
     sums = [
-        sum(sign * each for sign, each in zip(signs, differences, strict=True))
+        sum(sign * difference for sign, difference in zip(signs, differences, strict=True))
         for signs in product((-1, 1), repeat=len(differences))
     ]
-    return sum(abs(found) >= abs(sum(differences)) for found in sums) / len(sums)
+    return sum(abs(total) >= abs(sum(differences)) for total in sums) / len(sums)
 
 
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=9))

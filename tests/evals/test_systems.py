@@ -67,10 +67,12 @@ def test_an_unknown_system_is_an_error(name: str) -> None:
 
 
 def test_a_model_trained_only_to_plan_does_not_reason_or_review() -> None:
-    own = Profile(name="own", render=lambda question, *_: question.text)
+    planning_profile = Profile(name="own", render=lambda question, *_: question.text)
     systems = {
         system.name: system
-        for system in select_systems("all", orchestra(profile=own).team, cases=cases(1))
+        for system in select_systems(
+            "all", orchestra(profile=planning_profile).team, cases=cases(1)
+        )
     }
     left_out = [
         name for name, system in systems.items() if "trained only to plan" in system.missing
@@ -185,11 +187,15 @@ def test_a_worker_alone_may_write_as_much_as_in_a_plan_which_shares_its_reply(
 
 def test_a_worker_profile_with_its_own_prompt_is_used(tmp_path: Path) -> None:
     """In every system; a vote hides the other answers from it, too."""
-    own = WorkerProfile(
-        render=lambda question, step, seen: f"q: {question.text} s: {step.subtask} n: {len(seen)}"
+    own_prompt = WorkerProfile(
+        render=lambda question, step, seen_steps: (
+            f"q: {question.text} s: {step.subtask} n: {len(seen_steps)}"
+        )
     )
     models = {"ann": worker_model("ann"), "bob": worker_model("bob")}
-    run_evaluation(tmp_path / "e", orchestra(models, worker_profile=own), cases(1), ["moa", "vote"])
+    run_evaluation(
+        tmp_path / "e", orchestra(models, worker_profile=own_prompt), cases(1), ["moa", "vote"]
+    )
     requests = chain.from_iterable(model.requests for model in models.values())
     texts = {request.messages[0].content for request in requests}
     assert texts == {
@@ -202,12 +208,12 @@ def test_a_majority_counts_extracted_answers(tmp_path: Path) -> None:
     texts = {1: "It is 5.", 2: "4", 3: "so, 4.0", 4: "no idea", 5: "5"}
     models = {"bob": worker_model("bob")}
     models["bob"].reply = lambda request: [texts[request.seed or 0]]
-    for more, answer, verdict in (
+    for changed_texts, answer, verdict in (
         ({}, "It is 5.", "wrong"),
         ({5: "about 4"}, "4", "right"),
         (dict.fromkeys(range(1, 6), "no idea"), "no idea", "wrong"),
     ):
-        texts |= more
+        texts |= changed_texts
         evaluation = run_evaluation(tmp_path / answer, orchestra(models), cases(1), ["vote"])[
             "vote", "c1"
         ]

@@ -46,20 +46,20 @@ def context(*up: str, constrained: bool = False, pool: Pool = POOL) -> PlanForma
     return plan_format_context(PROFILE, pool, rules, "auto", constrained=constrained)
 
 
-def asked(
-    question: Question, given: PlanFormatContext, pool: Pool = POOL, **more: object
+def plan_request(
+    question: Question, given: PlanFormatContext, pool: Pool = POOL, **options: object
 ) -> Request:
-    return planner_request(question, pool, PROFILE, given, **more)  # type: ignore[arg-type]
+    return planner_request(question, pool, PROFILE, given, **options)  # type: ignore[arg-type]
 
 
 def test_the_prompt_is_a_table_and_the_question() -> None:
-    (message,) = asked(QUESTION, context()).messages
+    (message,) = plan_request(QUESTION, context()).messages
     assert (message.role, message.content) == (
         "user",
         f"{TABLE}\nspell the capital of FRANCE backwards\n",
     )
     assert (
-        asked(QUESTION, context("jack", "new"))
+        plan_request(QUESTION, context("jack", "new"))
         .messages[0]
         .content.startswith("| geographyB9| spellingB3| D1\n")
     )
@@ -79,7 +79,9 @@ def test_of_equal_workers_the_cheaper_one_comes_first() -> None:
     ]
     pool = Pool(workers=tuple(workers))
     assert (
-        asked(QUESTION, context(pool=pool), pool).messages[0].content.startswith("| addingB9A9C1\n")
+        plan_request(QUESTION, context(pool=pool), pool)
+        .messages[0]
+        .content.startswith("| addingB9A9C1\n")
     )
 
 
@@ -127,7 +129,7 @@ def test_after_a_plan_the_prompt_says_what_came_of_it(answers: tuple[str, ...], 
     question = Question(text=f"{QUESTION.text}{NESTED}Check it.", given=given)
     table = TABLE.replace("C9B3", "B3") if line == "NO C" else TABLE
     assert (
-        asked(question, context()).messages[0].content
+        plan_request(question, context()).messages[0].content
         == f"{table}\nspell the capital of FRANCE backwards\n{line}\n"
     )
 
@@ -137,7 +139,7 @@ def test_a_long_question_is_cut_to_the_limit() -> None:
         PROFILE, POOL, PlanRules(workers=POOL.names), "ultra", constrained=True
     ).reasoning
     long = Question(text="spell LION backwards and " * 400)
-    assert len(asked(long, context()).messages[0].content) < MAX_QUESTION + len(TABLE) + 10
+    assert len(plan_request(long, context()).messages[0].content) < MAX_QUESTION + len(TABLE) + 10
 
 
 def test_mini_mode_offers_every_entry_with_its_blank() -> None:

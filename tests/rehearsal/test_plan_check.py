@@ -41,7 +41,7 @@ def fault(question: str, steps: Steps) -> str:
     """The fault of a plan that is written shortly."""
     return find_plan_fault(
         Question(text=question),
-        [Step(worker=worker, subtask=text, access=seen) for text, seen, worker in steps],
+        [Step(worker=worker, subtask=text, access=access) for text, access, worker in steps],
         POOL,
     )
 
@@ -146,8 +146,8 @@ def test_the_shipped_operations_allow_what_can_be_done() -> None:
     values = ("LION", "A", "FRANCE", "PARIS", "FE", "26", "7", "150", "MAY", "PERRO", "X" * 15)
     for operation in world().operations:
         does = OPERATIONS[operation.name].does
-        for one in values:
-            pairs = [(one,)] if operation.arity == 1 else [(one, other) for other in values]
+        for first in values:
+            pairs = [(first,)] if operation.arity == 1 else [(first, second) for second in values]
             for pair in pairs:
                 if operation.name != "minus":
                     assert operation.fits(pair) == (does(*pair) is not None), (operation.name, pair)

@@ -54,7 +54,7 @@ def step(subtask: str, *access: int) -> Step:
     return Step(worker="spelling", subtask=subtask, access=access)
 
 
-def seen(answer: str | None, subtask: str = "capital of FRANCE", number: int = 1) -> SeenStep:
+def seen_step(answer: str | None, subtask: str = "capital of FRANCE", number: int = 1) -> SeenStep:
     return SeenStep(number=number, worker="geography", subtask=subtask, answer=answer)
 
 
@@ -67,19 +67,19 @@ ANSWERED = SeenStep(number=1, worker="spelling", subtask=ANSWER_DIRECTLY, answer
     [
         (
             "spell it backwards",
-            seen("Paris."),
+            seen_step("Paris."),
             "s: capital of FRANCE\na: PARIS\ns: spell it backwards\na:",
         ),
         *(
-            (f"{what}", None, ASK)
-            for what in (ASKED.text, "spell the capital of 'france' backwards", FINISH)
+            (f"{subtask}", None, ASK)
+            for subtask in (ASKED.text, "spell the capital of 'france' backwards", FINISH)
         ),
         *(
-            (what, None, f"s: {what}\na:")
-            for what in ("check it", "count its letters", "double the result")
+            (subtask, None, f"s: {subtask}\na:")
+            for subtask in ("check it", "count its letters", "double the result")
         ),
         (FINISH, ANSWERED, f"{ASK} SIRAP\n{ASK}"),
-        ("reverse PARIS", seen(None), "s: reverse PARIS\na:"),
+        ("reverse PARIS", seen_step(None), "s: reverse PARIS\na:"),
     ],
 )
 def test_a_prompt_shows_answers_and_the_subtask(
@@ -95,7 +95,7 @@ def test_a_prompt_shows_answers_and_the_subtask(
     answers=st.lists(st.text(max_size=500), max_size=6),
 )
 def test_a_prompt_always_fits_the_context(question: str, subtask: str, answers: list[str]) -> None:
-    items = [seen(answer, subtask, number) for number, answer in enumerate(answers, start=1)]
+    items = [seen_step(answer, subtask, number) for number, answer in enumerate(answers, start=1)]
     text = render(Question(text=question), step(subtask), items)
     assert text.isascii()
     assert len(text) < CONTEXT - MAX_TOKENS
@@ -162,18 +162,18 @@ def test_each_shipped_card_says_one_skill() -> None:
     }
 
 
-async def share_right(name: str, asked: tuple[Problem, ...]) -> float:
+async def share_right(name: str, problems: tuple[Problem, ...]) -> float:
     """Return how many questions of one step a shipped worker answers rightly by itself.
 
     It is a share, and right is what is right to the letter.
     """
     async with Bank(model_path(name).parent) as bank:
         answers = [
-            (await bank.ask(name, prompt_of(problem.question, ()))).text for problem in asked
+            (await bank.ask(name, prompt_of(problem.question, ()))).text for problem in problems
         ]
-    return sum(text == problem.answer for text, problem in zip(answers, asked, strict=True)) / len(
-        asked
-    )
+    return sum(
+        text == problem.answer for text, problem in zip(answers, problems, strict=True)
+    ) / len(problems)
 
 
 def single(seed: int, *skills: Skill) -> tuple[Problem, ...]:
@@ -194,10 +194,12 @@ def test_a_shipped_specialist_refuses_what_it_cannot_do() -> None:
     assert asyncio.run(refusals(worker, single(13, "chemistry", "spelling"))) >= 57
 
 
-async def refusals(worker: Worker, asked: tuple[Problem, ...]) -> int:
+async def refusals(worker: Worker, problems: tuple[Problem, ...]) -> int:
     model = open_model(worker, environ={})
     try:
-        answers = [(await reply(model, prompt_of(problem.question, ()))).text for problem in asked]
+        answers = [
+            (await reply(model, prompt_of(problem.question, ()))).text for problem in problems
+        ]
     finally:
         await model.close()
     return answers.count(REFUSAL)

@@ -104,7 +104,7 @@ WITH_SELF = with_self("ann", "bob")
 def setting(
     plan: Model | str | list[Any] | None = None,
     workers: Mapping[str, Model] | None = None,
-    **more: Any,
+    **options: Any,
 ) -> Orchestra:
     """Return an orchestra that writes `plan`, over workers by name.
 
@@ -118,15 +118,17 @@ def setting(
         model = says(plan)
     elif isinstance(plan, list):
         model = ScriptedModel([plan])
-    more.setdefault("pool", pool_of(*models))
-    more.setdefault("clock", now)
-    more.setdefault("price", FREE if "limits" in more and more["limits"].cost is not None else None)
-    more.setdefault("random", random.Random(1))
+    options.setdefault("pool", pool_of(*models))
+    options.setdefault("clock", now)
+    options.setdefault(
+        "price", FREE if "limits" in options and options["limits"].cost is not None else None
+    )
+    options.setdefault("random", random.Random(1))
     # A script may write several steps also where the pool has one worker, whose default is one
     # step.
-    limits = more.get("limits", Limits())
-    more["limits"] = replace(limits, steps=limits.steps or MAX_STEPS)
-    return orchestra_of(model=model, workers=models, **more)
+    limits = options.get("limits", Limits())
+    options["limits"] = replace(limits, steps=limits.steps or MAX_STEPS)
+    return orchestra_of(model=model, workers=models, **options)
 
 
 def orchestra_of(**values: Any) -> Orchestra:
@@ -142,9 +144,9 @@ def with_team(orchestra: Orchestra, **changes: Any) -> Orchestra:
     return replace(orchestra, team=replace(orchestra.team, **changes))
 
 
-def start(orchestra: Orchestra, question: Question = QUESTION, **more: Any) -> Run:
-    """Start a question. `more` is what else a `RunSpec` is told."""
-    return start_run(orchestra, RunSpec(question=question, **more))
+def start(orchestra: Orchestra, question: Question = QUESTION, **fields: Any) -> Run:
+    """Start a question. `fields` is what else a `RunSpec` is told."""
+    return start_run(orchestra, RunSpec(question=question, **fields))
 
 
 async def read(run: Run) -> list[ev.Event]:
@@ -155,15 +157,15 @@ def play(
     orchestra: Orchestra,
     question: Question = QUESTION,
     act: Callable[[Run, ev.Event], object] | None = None,
-    **more: Any,
+    **fields: Any,
 ) -> tuple[Run, list[ev.Event]]:
     """Run a question to its end, and hold the stream to all rules.
 
-    `act` is called with each event as it is read. `more` is what else a `RunSpec` is told.
+    `act` is called with each event as it is read. `fields` is what else a `RunSpec` is told.
     """
 
     async def main() -> tuple[Run, list[ev.Event]]:
-        run = start(orchestra, question, **more)
+        run = start(orchestra, question, **fields)
         events = list[ev.Event]()
         async for event, _ in run:
             events.append(event)
@@ -181,7 +183,7 @@ def later(seconds: float, *call: Any) -> None:
 
 
 def play_and_stop(
-    orchestra: Orchestra, at: float, *stop: Any, **more: Any
+    orchestra: Orchestra, at: float, *stop: Any, **fields: Any
 ) -> tuple[Run, list[ev.Event]]:
     """As `play`, but the run is stopped `at` seconds after its start."""
 
@@ -189,7 +191,7 @@ def play_and_stop(
         if isinstance(event, ev.RunStarted):
             later(at, run.stop, *stop)
 
-    return play(orchestra, act=act, **more)
+    return play(orchestra, act=act, **fields)
 
 
 def of(events: Sequence[ev.Event], *kinds: type) -> list[Any]:
@@ -262,7 +264,7 @@ def sound(events: Sequence[ev.Event], *, planned_only: bool = False) -> None:
             case ev.StepStarted():
                 assert event.step not in running
                 assert event.step not in ended
-                assert all(seen in ended for seen in steps[event.step].access if seen > 0)
+                assert all(earlier in ended for earlier in steps[event.step].access if earlier > 0)
                 running[event.step] = event.attempt
                 texts[event.step] = ""
             case ev.StepDelta():

@@ -21,7 +21,7 @@ OTHER = "B | - | other"
 
 
 def decided(
-    orchestra: Any, *decisions: Decision | None, after: float = 1.0, **more: Any
+    orchestra: Any, *decisions: Decision | None, after: float = 1.0, **fields: Any
 ) -> tuple[Run, list[ev.Event]]:
     """Run the question, and answer each offer after some seconds with the next decision.
 
@@ -34,7 +34,7 @@ def decided(
             decision = left.pop(0)
             later(after, *((run.stop, "cancelled") if decision is None else (run.decide, decision)))
 
-    events = play(orchestra, act=act, approves=True, **more)
+    events = play(orchestra, act=act, approves=True, **fields)
     assert not left
     return events
 

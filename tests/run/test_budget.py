@@ -101,9 +101,9 @@ def test_calls_that_did_not_end_count_as_the_most_that_they_could_cost(tmp_path:
     again.remember(record)
     assert again.spent == Decimal("1.375")
     again.close()
-    more = Budget(Decimal(5), spent=Decimal(2))
-    more.remember(record)
-    assert (more.spent, read_spent(record)[0]) == (Decimal(2), Decimal(2))
+    resumed = Budget(Decimal(5), spent=Decimal(2))
+    resumed.remember(record)
+    assert (resumed.spent, read_spent(record)[0]) == (Decimal(2), Decimal(2))
 
 
 def test_where_nothing_can_be_recorded_nothing_is_asked(tmp_path: Path) -> None:

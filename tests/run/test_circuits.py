@@ -39,8 +39,8 @@ def busy(times: int = 99) -> ScriptedModel:
     return ScriptedModel([*[[BUSY]] * times, ["back"]])
 
 
-def skipping(plan: Any, workers: dict[str, Any], **more: Any) -> Orchestra:
-    return setting(plan, workers, circuits=Circuits(clock=now), **more)
+def skipping(plan: Any, workers: dict[str, Any], **options: Any) -> Orchestra:
+    return setting(plan, workers, circuits=Circuits(clock=now), **options)
 
 
 def plays(orchestra: Orchestra, *pauses: float) -> list[Trace]:

@@ -40,7 +40,7 @@ ASKS: list[Any] = [
 TWO = "A | | find the function\nB | 1 | rename it\n"
 
 
-def asked(**how: Any) -> Question:
+def client_question(**how: Any) -> Question:
     how = {"tools": (EDIT,), **how}
     talk = Conversation(messages=TALK, **how)
     return Question(
@@ -51,8 +51,8 @@ def asked(**how: Any) -> Question:
     )
 
 
-def cast(bob: ScriptedModel, plan: str = TWO, **more: Any) -> Orchestra:
-    return setting(plan, {"ann": says("it is in a.py"), "bob": bob}, **more)
+def cast(bob: ScriptedModel, plan: str = TWO, **options: Any) -> Orchestra:
+    return setting(plan, {"ann": says("it is in a.py"), "bob": bob}, **options)
 
 
 def test_the_answering_step_continues_the_clients_own_conversation() -> None:
@@ -60,7 +60,9 @@ def test_the_answering_step_continues_the_clients_own_conversation() -> None:
     orchestra = cast(bob)
     play(
         orchestra,
-        asked(tool_choice="required", parallel_tool_calls=False, max_tokens=77, stop=("END",)),
+        client_question(
+            tool_choice="required", parallel_tool_calls=False, max_tokens=77, stop=("END",)
+        ),
     )
     ann: Any = orchestra.team.workers["ann"]
     (first,) = ann.requests
@@ -76,7 +78,7 @@ def test_the_answering_step_continues_the_clients_own_conversation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "asked_for", "sent", "known"),
+    ("options", "asked_for", "sent", "own_limit"),
     [
         ({}, 64_000, 64_000, None),
         ({}, 77, 77, None),
@@ -92,38 +94,40 @@ def test_the_answering_step_continues_the_clients_own_conversation() -> None:
     ],
 )
 def test_the_clients_limit_counts_unless_the_model_or_the_user_sets_a_lower_one(
-    options: dict[str, Any], asked_for: int | None, sent: int, known: int | None
+    options: dict[str, Any], asked_for: int | None, sent: int, own_limit: int | None
 ) -> None:
     """Where the client sends none it is the model's own, else 32,000."""
     bob = ScriptedModel([ASKS])
-    orchestra = cast(bob, pool=pool_of("ann", "bob", options=options, max_output=known))
-    play(orchestra, asked(max_tokens=asked_for))
+    orchestra = cast(bob, pool=pool_of("ann", "bob", options=options, max_output=own_limit))
+    play(orchestra, client_question(max_tokens=asked_for))
     ann: Any = orchestra.team.workers["ann"]
     assert bob.requests[0].max_tokens == pytest.approx(sent, abs=30 if sent == 19_870 else 0)
-    most_of_ann = min(known or 32_000, options.get("context", 200_000) - 100)
+    most_of_ann = min(own_limit or 32_000, options.get("context", 200_000) - 100)
     expected = options.get("max_tokens", max(4096, most_of_ann))
     assert ann.requests[0].max_tokens == pytest.approx(expected, abs=100)
 
 
 def test_without_other_steps_the_worker_is_sent_nothing_but_the_conversation() -> None:
     bob = ScriptedModel([ASKS])
-    play(cast(bob, "B | | answer\n"), asked())
+    play(cast(bob, "B | | answer\n"), client_question())
     assert bob.requests[0].messages == (Message(role="system", content="Be brief."), *TALK)
 
 
 def test_a_worker_that_was_trained_on_prompts_of_its_own_gets_these() -> None:
     bob = ScriptedModel([["done"]])
     profile = WorkerProfile(
-        render=lambda question, step, seen: f"{question.text}|{step.subtask}|{len(seen)}"
+        render=lambda question, step, seen_steps: (
+            f"{question.text}|{step.subtask}|{len(seen_steps)}"
+        )
     )
-    play(cast(bob, worker_profile=profile), asked())
+    play(cast(bob, worker_profile=profile), client_question())
     assert [message.content for message in bob.requests[0].messages] == [
         "Rename the function.|rename it|1"
     ]
 
 
 def test_calls_of_the_clients_tools_end_the_run() -> None:
-    run, stream = play(cast(ScriptedModel([ASKS])), asked())
+    run, stream = play(cast(ScriptedModel([ASKS])), client_question())
     call = ToolCall(id="e1", name="edit", arguments='{"file": "a.py"}')
     end = stream[-1]
     assert isinstance(end, ev.RunFinished)
@@ -137,36 +141,36 @@ def test_calls_of_the_clients_tools_end_the_run() -> None:
 
 
 def test_a_reply_of_calls_alone_is_no_empty_answer() -> None:
-    run, _ = play(cast(ScriptedModel([ASKS[1:]])), asked())
+    run, _ = play(cast(ScriptedModel([ASKS[1:]])), client_question())
     assert (run.trace.state, run.trace.answer) == ("finished", "")
     assert [call.name for call in run.trace.tool_calls] == ["edit"]
 
 
 def test_a_run_without_calls_cannot_go_on_with_results() -> None:
-    run, _ = play(cast(says("done")), asked())
+    run, _ = play(cast(says("done")), client_question())
     with pytest.raises(UsageError, match="asked for no tool calls"):
         continue_with_results(run.trace, ())
 
 
 def test_only_the_tool_that_the_client_names_is_asked_for() -> None:
     bob = ScriptedModel([ASKS])
-    play(cast(bob), asked(tools=(Tool(name="read"), EDIT), only_tool="edit"))
+    play(cast(bob), client_question(tools=(Tool(name="read"), EDIT), only_tool="edit"))
     assert bob.requests[0].tool_choice == EDIT
 
 
 def test_a_step_with_the_clients_tools_gets_no_others() -> None:
     bob = Worker(name="bob", kind="scripted", tools=("box",))
     pool = replace(pool_of("ann"), workers=(*pool_of("ann").workers, bob))
-    for tools, seen in (((EDIT,), ("edit",)), ((), ("look",))):
+    for tools, tool_names in (((EDIT,), ("edit",)), ((), ("look",))):
         model = ScriptedModel([["done"]])
-        play(cast(model, pool=pool, tools=RunTools(open=Box)), asked(tools=tools))
-        assert tuple(tool.name for tool in model.requests[0].tools) == seen
+        play(cast(model, pool=pool, tools=RunTools(open=Box)), client_question(tools=tools))
+        assert tuple(tool.name for tool in model.requests[0].tools) == tool_names
 
 
 def test_a_worker_that_may_not_see_files_does_not_see_the_conversation() -> None:
     bob = ScriptedModel([["done"]])
     policy = PoolPolicy(policy=Policy(files_only=(("ann",),)))
-    question = replace(asked(), files=(File(name="a.txt", text="secret"),))
+    question = replace(client_question(), files=(File(name="a.txt", text="secret"),))
     play(cast(bob, "B | | answer\n", pool_policy=policy), question)
     text = "".join(message.content for message in bob.requests[0].messages)
     assert "Hello!" not in text

@@ -185,9 +185,9 @@ def test_tools_of_a_server_stay_beside_those_of_the_directory() -> None:
     _, events = play(orchestra, QUESTION)
     names = [tool.name for tool in model.requests[0].tools]
     assert names == ["search_text", "attached_read_file", "find_files", "list_files", "read_file"]
-    own, other = results_of(events)
-    assert "found-42" in own
-    assert (other, box.calls) == ("read_file found it", [("read_file", {"path": "x"})])
+    directory_result, server_result = results_of(events)
+    assert "found-42" in directory_result
+    assert (server_result, box.calls) == ("read_file found it", [("read_file", {"path": "x"})])
 
 
 @pytest.mark.parametrize(

@@ -64,9 +64,14 @@ def test_a_workers_options_go_with_its_calls() -> None:
             timeouts=Timeouts(total=60),
         )
     )
-    (own,) = ann.requests
+    (configured,) = ann.requests
     (plain,) = bob.requests
-    assert (own.max_tokens, own.temperature, own.seed, own.deadline) == (99, 0.5, 3, 60)
+    assert (
+        configured.max_tokens,
+        configured.temperature,
+        configured.seed,
+        configured.deadline,
+    ) == (99, 0.5, 3, 60)
     assert (plain.max_tokens, plain.temperature, plain.seed) == (32_000, None, 8)
 
 
@@ -229,12 +234,12 @@ def test_a_removed_worker_is_replaced() -> None:
 
 def test_workers_on_one_model_take_turns_with_the_plan() -> None:
     plan: list[Any] = ["A | - | one\nB | - | ", 300.0, "two"]
-    one = ScriptedModel(reply=lambda request: plan if request.grammar else [150.0, "x"])
+    shared_model = ScriptedModel(reply=lambda request: plan if request.grammar else [150.0, "x"])
     pool = Pool(
         workers=tuple(Worker(name=name, kind="llama", parallel=1) for name in ("ann", "bob"))
     )
-    more: Any = {"pool": pool, "constrained": True, "timeouts": Timeouts(idle=400.0)}
-    run, events = play(setting(one, {"ann": one, "bob": one}, **more))
+    options: Any = {"pool": pool, "constrained": True, "timeouts": Timeouts(idle=400.0)}
+    run, events = play(setting(shared_model, {"ann": shared_model, "bob": shared_model}, **options))
     assert [event.at for event in of(events, ev.StepStarted)] == [300.0, 450.0]
     assert (of(events, ev.StepFailed), run.trace.answer) == ([], "x")
 
@@ -361,12 +366,12 @@ def test_any_row_of_failures_ends_in_an_answer_or_in_all_workers_tried(
     errors = [[ModelError(reason, reason)] for reason in reasons]
     workers = {"ann": ScriptedModel([*errors, ["yes"]]), "bob": ScriptedModel([*errors, ["yes"]])}
     run, events = play(setting("A | - | one", workers, limits=Limits(attempts=attempts)))
-    asked = [event.worker for event in of(events, ev.StepStarted)]
-    assert all(asked.count(name) <= attempts for name in workers)
-    assert asked == sorted(asked)
+    started = [event.worker for event in of(events, ev.StepStarted)]
+    assert all(started.count(name) <= attempts for name in workers)
+    assert started == sorted(started)
     if run.trace.state == "failed":
         assert of(events, ev.StepFailed)[-1].substitute is None
-        assert set(asked) == {"ann", "bob"}
+        assert set(started) == {"ann", "bob"}
     else:
         assert run.trace.answer == "yes"
 
@@ -377,8 +382,11 @@ def test_a_failure_of_every_worker_keeps_the_kind_they_share() -> None:
         (("auth", "auth"), 4),
         (("auth", "connect"), 1),
     ]
-    for (one, other), code in groups:
-        workers = {"ann": failing(ModelError(one, "no")), "bob": failing(ModelError(other, "no"))}
+    for (first, second), code in groups:
+        workers = {
+            "ann": failing(ModelError(first, "no")),
+            "bob": failing(ModelError(second, "no")),
+        }
         run, _ = play(setting("A | - | one", workers, limits=Limits(attempts=1)))
         assert run.trace.exit_code == code
     assert error_of(run).message == "every worker failed at step 1; first: ann: no"

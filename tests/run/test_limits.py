@@ -32,11 +32,11 @@ THREE = "A | - | one\nA | - | two\nA | 1 2 | three"
 
 
 def limit(message: str, reason: str, suggested: str | None = None) -> Failure:
-    more: Any = {
+    fields: Any = {
         "reason": f"limit_{reason}",
         "suggested_limit": ANY if suggested is None else suggested,
     }
-    return Failure(kind="limit", message=f"stopped: {message}", **more)
+    return Failure(kind="limit", message=f"stopped: {message}", **fields)
 
 
 class Greedy(Counting):

@@ -48,13 +48,13 @@ def kept(
 def test_a_planner_that_only_repeats_its_newest_step_is_in_a_loop(*, keep_last: bool) -> None:
     repeats = RepeatFilter(keep_last=keep_last)
     check = Step(worker="bob", subtask="Check.")
-    seen = []
+    loops = []
     for number, step in enumerate(
         [SOLVE, check, SOLVE, SOLVE, SOLVE, check, check, check], start=1
     ):
         repeats.renumber_step(ParsedStep(number=number, step=step, last=False))
-        seen.append(repeats.is_loop)
-    assert seen == [False] * 7 + [not keep_last]
+        loops.append(repeats.is_loop)
+    assert loops == [False] * 7 + [not keep_last]
 
 
 def test_a_step_that_differs_in_anything_stays() -> None:

@@ -73,9 +73,9 @@ def test_no_step_starts_before_a_checked_plan_is_whole() -> None:
         )
 
     profile = replace(PROMPTED, find_fault=find_fault, sampling=Sampling(tries=3))
-    one = "A | - | one\n"
-    two = "B | 1 | two"
-    planner = ScriptedModel([[one, 5.0, "B | 1 | six"], ["B | - | two"], [one, two]])
+    first = "A | - | one\n"
+    second = "B | 1 | two"
+    planner = ScriptedModel([[first, 5.0, "B | 1 | six"], ["B | - | two"], [first, second]])
     run, events = play(setting(planner, profile=profile))
     assert [rejected.problem for rejected in of(events, ev.PlanRejected)] == [
         "2 steps are wrong",

@@ -207,16 +207,18 @@ FILES = Question(text="What stands in it?", files=(File(name="pay.csv", text=FIL
 LOCAL_FILES = Policy(files_only=(("provider:local",),))
 
 
-def desk(plan: Any, policy: Policy, workers: Mapping[str, Any] | None = None, **more: Any) -> Any:
-    recipients = more.pop("recipients", ALL)
+def desk(
+    plan: Any, policy: Policy, workers: Mapping[str, Any] | None = None, **options: Any
+) -> Any:
+    recipients = options.pop("recipients", ALL)
     return setting(
-        plan, workers, pool_policy=PoolPolicy(policy=policy, recipients=recipients), **more
+        plan, workers, pool_policy=PoolPolicy(policy=policy, recipients=recipients), **options
     )
 
 
-def stopped(plan: Any, policy: Policy, workers: Mapping[str, Any], **more: Any) -> Trace:
+def stopped(plan: Any, policy: Policy, workers: Mapping[str, Any], **options: Any) -> Trace:
     """A run over files that was stopped after a second."""
-    return play_and_stop(desk(plan, policy, workers, **more), 1, "cancelled", question=FILES)[
+    return play_and_stop(desk(plan, policy, workers, **options), 1, "cancelled", question=FILES)[
         0
     ].trace
 
@@ -259,12 +261,12 @@ def test_a_substitute_sees_no_less_and_leaks_no_more() -> None:
         desk("A | - | Read it.", LOCAL_FILES, {"ann": parrot(gone=True), "bob": parrot()}), FILES
     )
     assert run.trace.exit_code != 0
-    own = Policy(files_only=(("ann",),))
+    files_policy = Policy(files_only=(("ann",),))
     plan = "B | - | Find it.\nC | 1 | Answer."
-    run, _ = play(desk(plan, own, parrots("bob", "cyd"), limits=Limits(attempts=1)), FILES)
+    run, _ = play(desk(plan, files_policy, parrots("bob", "cyd"), limits=Limits(attempts=1)), FILES)
     assert [record.worker for record in run.trace.steps] == ["ann", "ann"]
     workers = parrots("bob")
-    run, _ = play(desk(plan, own, workers, limits=Limits(attempts=1)), FILES)
+    run, _ = play(desk(plan, files_policy, workers, limits=Limits(attempts=1)), FILES)
     assert not any(FILED in text for text in heard(workers["cyd"]))
 
 
@@ -361,14 +363,16 @@ few_rules = st.builds(
 def test_no_worker_is_sent_what_a_rule_forbids_in_a_resumed_run(
     rules: list[Policy],
     begun: list[tuple[str, str]],
-    more: list[tuple[str, str]],
+    follow_up: list[tuple[str, str]],
     recipients: Mapping[str, Recipient],
     question: Question,
     first: set[str],
 ) -> None:
     few = Pool(workers=tuple(worker for worker in POOL if worker.name in {*first, "ann"}))
     earlier: Trace | None = None
-    for policy, pool, sentence in zip(rules, (few, POOL, POOL), (begun, more, more), strict=True):
+    for policy, pool, sentence in zip(
+        rules, (few, POOL, POOL), (begun, follow_up, follow_up), strict=True
+    ):
         allowed = {name: recipients[name] for name in (*pool.names, SELF)}
         orchestra = gossip(*sentence, waits=9.0 if pool is few else 0.0)
         workers = {name: parrot() for name in pool.names if name != SELF}

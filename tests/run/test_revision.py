@@ -65,13 +65,13 @@ def requests(orchestra: Orchestra) -> list[Request]:
 PLAN = "A | - | easy one\nB | - | hard two\nA | 2 | easy three\nB | 1 3 | easy four"
 
 
-def revising(*replies: Any, words: tuple[str, ...] = ("hard",), **more: Any) -> Orchestra:
+def revising(*replies: Any, words: tuple[str, ...] = ("hard",), **options: Any) -> Orchestra:
     planner = ScriptedModel([reply if isinstance(reply, list) else [reply] for reply in replies])
-    workers = more.pop("workers", None) or {
+    workers = options.pop("workers", None) or {
         "ann": Picky("ann", *words),
         "bob": Picky("bob", *words),
     }
-    return setting(planner, workers, revises=True, **more)
+    return setting(planner, workers, revises=True, **options)
 
 
 def test_the_planner_is_asked_for_the_rest_when_nobody_can_do_a_step() -> None:
@@ -227,19 +227,19 @@ def test_nothing_is_planned_anew_where_it_is_of_no_use(
 @pytest.mark.parametrize("how", ["off", "mini", "given", "approved"])
 def test_some_plans_are_never_revised(how: str) -> None:
     orchestra = revising("A | - | easy one\nB | 1 | hard two", "A | 1 | other three")
-    more: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if how == "off":
         orchestra = with_team(orchestra, revises=False)
     elif how == "mini":
         orchestra = with_team(revising("A", words=("6 times 7",)), mode="mini")
     elif how == "given":
-        more["plan"] = plan_of(("ann", (), "easy"), ("bob", (1,), "hard"))
+        fields["plan"] = plan_of(("ann", (), "easy"), ("bob", (1,), "hard"))
     elif how == "approved":
-        more["approves"] = True
-        more["act"] = lambda run, event: (
+        fields["approves"] = True
+        fields["act"] = lambda run, event: (
             run.decide(Decision()) if isinstance(event, ev.PlanOffered) else None
         )
-    _, events = play(orchestra, **more)
+    _, events = play(orchestra, **fields)
     assert of(events, ev.PlanRevised) == []
     assert of(events, ev.StepFailed) != []
 

@@ -107,10 +107,10 @@ def asks(*calls: tuple[str, Any], text: str = "") -> list[Any]:
     return [*([text] if text else []), *deltas, DONE]
 
 
-def with_tools(model: Model, box: Box, **more: Any) -> Orchestra:
+def with_tools(model: Model, box: Box, **options: Any) -> Orchestra:
     """A conductor over `ann`, who may call the tools of `web`."""
-    pool = pool_of("ann", tools=("web",), price=more.pop("worker_price", None))
-    return setting(PLAN, {"ann": model}, pool=pool, tools=RunTools(open=lambda: box), **more)
+    pool = pool_of("ann", tools=("web",), price=options.pop("worker_price", None))
+    return setting(PLAN, {"ann": model}, pool=pool, tools=RunTools(open=lambda: box), **options)
 
 
 def test_a_worker_gets_the_results_of_its_calls_and_answers() -> None:

@@ -162,24 +162,24 @@ def test_what_was_acknowledged_outlives_crashes() -> None:
 def test_a_life_ends_inside_an_operation(tmp_path: Path, writes: int) -> None:
     """The last operation is begun and not acknowledged, and what is half written is not read."""
     events = live(tmp_path, 1, [("begin", 0), ("event", 0), ("rate", 0)], writes)
-    known = Known()
+    learned = Known()
     for event in events:
-        learn(known, event)
+        learn(learned, event)
     assert [event["done"][0] for event in events if "done" in event] == ["begin", "event"]
     assert events[-1]["begins"][0] == "rate"
-    check(tmp_path, known)
+    check(tmp_path, learned)
 
 
 def test_a_lost_event_is_seen(tmp_path: Path) -> None:
     """An acknowledged event that is not in the file fails the campaign, with what was lost."""
-    known = Known()
-    for each in live(tmp_path, 1, [("begin", 0), ("event", 0), ("list", 0)], 0):
-        learn(known, each)
-    check(tmp_path, known)
+    learned = Known()
+    for event in live(tmp_path, 1, [("begin", 0), ("event", 0), ("list", 0)], 0):
+        learn(learned, event)
+    check(tmp_path, learned)
     file = next((tmp_path / "traces").glob("*.jsonl"))
     file.write_bytes(file.read_bytes().splitlines(keepends=True)[0])
     with pytest.raises(AssertionError, match="acknowledged were"):
-        check(tmp_path, known)
+        check(tmp_path, learned)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -334,15 +334,15 @@ def test_the_name_of_a_try_is_its_reproduction(
         fuzz, "TARGETS", {"made up": Target(check=raises, seeds=lambda: [b"123456"], inputs=20)}
     )
     monkeypatch.setattr(fuzz, "ROUNDS", 3)
-    found = []
+    reports = []
     for folder in ("one", "two"):
         fuzz._seeds.cache_clear()
         tries = Tries("fuzz", tmp_path / folder, seed=4, minutes=1)
         fuzz.run(tries)
-        found.append(tries.report())
-    assert found[0].failed == found[1].failed > 0
-    assert found[0].first == found[1].first
-    assert "KeyError" in found[0].first
+        reports.append(tries.report())
+    assert reports[0].failed == reports[1].failed > 0
+    assert reports[0].first == reports[1].first
+    assert "KeyError" in reports[0].first
     fuzz._seeds.cache_clear()
 
 

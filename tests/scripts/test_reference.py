@@ -155,14 +155,14 @@ def test_topics_hold_every_setting_and_event() -> None:
 
 
 def test_every_place_with_known_words_exists() -> None:
-    places = set()
+    paths = set()
     for command in PROGRAM.walk():
         for parameter in (*command.options, *command.arguments):
             name = max(parameter.names, key=len, default=parameter.metavar)
-            places.add(" ".join((*command.words, name)))
-    alone = {place.rpartition(" ")[2] for place in places}
-    assert {*completion.WORDS} <= places
-    assert {*completion.NAMES} <= places | alone
+            paths.add(" ".join((*command.words, name)))
+    alone = {path.rpartition(" ")[2] for path in paths}
+    assert {*completion.WORDS} <= paths
+    assert {*completion.NAMES} <= paths | alone
 
 
 def test_documents_are_stale_when_they_differ_are_missing_or_left_over(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def allowing(directory: Path, *, until: int, id_: str = HOLE) -> Path:
     return file
 
 
-def known(package: str, version: str) -> Mapping[str, Any]:
+def advisory(package: str, version: str) -> Mapping[str, Any]:
     """What a registry says of a package with a hole.
 
     In the form of https://ossf.github.io/osv-schema/.
@@ -62,7 +62,7 @@ def audited(directory: Path, status: int = 200) -> int:
 
     async def script(request: SeenRequest, wire: Wire) -> None:
         package = request.json["package"]["name"], request.json["version"]
-        await wire.json(known(*package) if package == ("beta", "3.0") else {}, status)
+        await wire.json(advisory(*package) if package == ("beta", "3.0") else {}, status)
 
     with loopback(script) as server:
         service = [
@@ -106,7 +106,7 @@ def test_a_registry_that_does_not_answer_is_told_and_fails_only_where_it_must(
 def report_of(monkeypatch: pytest.MonkeyPatch, *holes: str, skipped: Sequence[str] = ()) -> None:
     """What pip-audit reports, without asking it."""
 
-    def report(packages: Sequence[audit.Pin], more: Sequence[str]) -> list[dict[str, Any]]:
+    def report(packages: Sequence[audit.Pin], options: Sequence[str]) -> list[dict[str, Any]]:
         vulnerable = {
             "beta 3.0": [
                 {"id": hole, "aliases": ["CVE-2026-1"], "fix_versions": []} for hole in holes
@@ -183,10 +183,10 @@ def test_every_package_of_every_system_is_audited() -> None:
 
     And torch, which no lock file has.
     """
-    found = all_pins()
-    assert {"pywin32-ctypes", "torch", "trl", "litellm", "pytest"} <= {name for name, _ in found}
+    audited = all_pins()
+    assert {"pywin32-ctypes", "torch", "trl", "litellm", "pytest"} <= {name for name, _ in audited}
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
-    assert set(pins(lock)) <= set(found)
+    assert set(pins(lock)) <= set(audited)
     assert len(pins(lock)) == len(re.findall(r"^[a-z0-9].*==", lock, re.MULTILINE))
 
 

@@ -121,11 +121,11 @@ def wedged(address: str) -> Iterator[None]:
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A session bus without a keyring for this process and its children; the library is real."""
     monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
-    with bus(tmp_path) as found:
-        monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", found)
+    with bus(tmp_path) as bus_address:
+        monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", bus_address)
         # A busy machine needs long to start the child
         monkeypatch.setenv("CONDUCTOR_LLM_KEYRING_SECONDS", "60")
-        yield found
+        yield bus_address
 
 
 @pytest.fixture

@@ -93,8 +93,8 @@ def test_written_events_can_be_read_back_and_removed(
     assert list(traces.events(RUN)) == happened
     assert traces.ended("last") == reduce(apply_event, happened, Trace())
     assert traces.check(RUN).whole
-    (row,), more = traces.newest()
-    assert (row.run, row.state, more) == (RUN, traces.trace(RUN).outcome(), False)
+    (row,), has_more = traces.newest()
+    assert (row.run, row.state, has_more) == (RUN, traces.trace(RUN).outcome(), False)
     traces.remove(RUN)
     traces.refresh()
     assert (traces.runs(), traces.newest()) == ([], ([], False))
@@ -244,8 +244,8 @@ def test_a_list_of_one_origin_goes_on_behind_its_last_run(state: State) -> None:
     first, *others = events(RUN, "How many plums?")
     assert isinstance(first, ev.RunStarted)
     stored(state, [replace(first, origin="key anna"), *others])
-    (newest, *_), more = state.traces.newest(count=1)
-    assert (newest, more) == (
+    (newest, *_), has_more = state.traces.newest(count=1)
+    assert (newest, has_more) == (
         StoredRun(
             run=RUN,
             written=newest.written,
@@ -263,8 +263,8 @@ def test_a_list_of_one_origin_goes_on_behind_its_last_run(state: State) -> None:
         True,
     )
     assert newest.size > 0
-    rows, more = state.traces.newest(RunQuery(before=newest.run), count=1)
-    assert ([row.run[:8] for row in rows], more) == (["20261103"], True)
+    rows, has_more = state.traces.newest(RunQuery(before=newest.run), count=1)
+    assert ([row.run[:8] for row in rows], has_more) == (["20261103"], True)
     assert [
         row.run for row in state.traces.newest(RunQuery(origins=("key anna", "key otto")))[0]
     ] == [RUN]
@@ -367,8 +367,8 @@ def test_interfaces_speak_in_values_of_core() -> None:
     """No path, no database and nothing of another package stands in them."""
     imported = _imports(SOURCE / "state" / "interfaces.py")
     # The latter has the rows of lists
-    own = ("conductor_cli.core", "conductor_cli.state.stored_run")
-    assert {name for name in imported if "." in name and not name.startswith(own)} == {
+    own_modules = ("conductor_cli.core", "conductor_cli.state.stored_run")
+    assert {name for name in imported if "." in name and not name.startswith(own_modules)} == {
         "collections.abc"
     }
     assert not {"pathlib", "sqlite3", "os"} & imported
@@ -376,8 +376,8 @@ def test_interfaces_speak_in_values_of_core() -> None:
 
 def test_nothing_outside_state_opens_a_database_or_a_trace() -> None:
     """Whoever needs the state opens it with `open_state`, so that one setting says where it is."""
-    own = ("trace_lines", "old_lines", "trace_store", "run_index", "records")
-    kept_inside = {"sqlite3", *(f"conductor_cli.state.{name}" for name in own)}
+    inner_modules = ("trace_lines", "old_lines", "trace_store", "run_index", "records")
+    kept_inside = {"sqlite3", *(f"conductor_cli.state.{name}" for name in inner_modules)}
     for path in SOURCE.rglob("*.py"):
         if SOURCE / "state" in path.parents:
             continue

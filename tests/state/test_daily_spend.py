@@ -256,8 +256,8 @@ def test_reading_between_the_calls_of_a_server_loses_none_of_them(
     Another process that reads must not delete the log they still write to.
     """
     with other_process(call_by_two_keys, directory, checkpoints) as (_, server):
-        for more, written in ((1, 1), (6, 7)):
-            server.send(more)
+        for new_calls, written in ((1, 1), (6, 7)):
+            server.send(new_calls)
             assert server.recv() == "written"
             assert [row.calls for row in read_spent(directory, NOON.date(), by="key")] == [
                 written

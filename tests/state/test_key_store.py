@@ -184,7 +184,7 @@ def test_a_server_without_an_address_of_its_own_needs_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("first", "second", "same"),
     [
         ("https://Api.X.com/v1/", "https://api.x.com/v1", True),
         ("https://api.x.com/v1", "http://api.x.com/v1", False),
@@ -194,8 +194,8 @@ def test_a_server_without_an_address_of_its_own_needs_one() -> None:
         ("https://api.x.com/v1", "http://[api", False),
     ],
 )
-def test_two_addresses_are_one_only_if_all_of_them_is(one: str, other: str, same: bool) -> None:
-    assert same_address(one, other) is same
+def test_two_addresses_are_one_only_if_all_of_them_is(first: str, second: str, same: bool) -> None:
+    assert same_address(first, second) is same
 
 
 def test_an_entry_does_not_show_its_key() -> None:

@@ -164,12 +164,12 @@ def test_a_wedged_keyring_blocks_nobody(
     (home / "data").mkdir()
     names = ("openai", "mistral", "gemini", "xai", "groq")
     (home / "data/keys.json").write_text(json.dumps({"keys": dict.fromkeys(names, entry)}))
-    asked: list[Sequence[tuple[str, ...]]] = []
+    sent_orders: list[Sequence[tuple[str, ...]]] = []
 
     def counted(
         orders: Sequence[tuple[str, ...]], environ: Mapping[str, str]
     ) -> tuple[str, list[Any]]:
-        asked.append(orders)
+        sent_orders.append(orders)
         return ask_keyring(orders, environ)
 
     monkeypatch.setattr(key_store, "ask_keyring", counted)
@@ -177,7 +177,7 @@ def test_a_wedged_keyring_blocks_nobody(
         faults = {
             stored.fault.message for stored in open_store(home).read().values() if stored.fault
         }
-        assert len(asked) == 1
+        assert len(sent_orders) == 1
         assert faults == {"the keyring did not answer within 0.5 s"}
         with pytest.raises(KeyringError, match="did not answer"):
             open_store(home).set("openai", URL, KEY)

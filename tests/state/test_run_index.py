@@ -70,9 +70,9 @@ def events(
     ]
 
 
-def put(store: Traces, day: int, question: str, *, until: int = 7, **more: str) -> str:
+def put(store: Traces, day: int, question: str, *, until: int = 7, **fields: str) -> str:
     run = f"202611{day:02}-100000-00000a"
-    begin_run(store, run, events(run, question, **more)[:until]).close()  # type: ignore[arg-type]
+    begin_run(store, run, events(run, question, **fields)[:until]).close()  # type: ignore[arg-type]
     return run
 
 
@@ -143,8 +143,8 @@ def test_a_file_that_the_system_refuses_once_is_read_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", refuse)
-        (found,) = index.newest()[0]
-        assert (found.state, found.problem) == (
+        (refused_row,) = index.newest()[0]
+        assert (refused_row.state, refused_row.problem) == (
             "unreadable",
             f"{run} cannot be read: Too many open files",
         )
@@ -311,8 +311,8 @@ def test_processes_may_query_at_the_same_time(store: TraceStore) -> None:
     for day in range(1, 29):
         put(store, day, f"question {day}")
     with multiprocessing.get_context("spawn").Pool(4) as pool:
-        seen = pool.map(_look, [str(store.directory)] * 8)
-    assert seen == [[f"question {day}" for day in range(28, 8, -1)]] * 8
+        lists = pool.map(_look, [str(store.directory)] * 8)
+    assert lists == [[f"question {day}" for day in range(28, 8, -1)]] * 8
 
 
 def test_creating_the_index_takes_no_lock_from_another_thread(
@@ -327,11 +327,11 @@ def test_creating_the_index_takes_no_lock_from_another_thread(
     open_file = os.open
     others = list[sqlite3.Connection]()
 
-    def overtaken(path: Any, *rest: Any, **more: Any) -> int:
+    def overtaken(path: Any, *rest: Any, **options: Any) -> int:
         if path == str(file) and not others:
             others.append(sqlite3.connect(file, isolation_level=None))
             others[0].execute("BEGIN IMMEDIATE")
-        return open_file(path, *rest, **more)
+        return open_file(path, *rest, **options)
 
     monkeypatch.setattr(os, "open", overtaken)
     monkeypatch.setattr(run_index, "PATIENCE_SECONDS", 0.0)
@@ -380,28 +380,28 @@ def test_many_files_are_read_by_several_processes(
     """
     monkeypatch.setattr(run_summary, "BATCH", 2)
     runs = [put(store, day, f"question {day}") for day in range(1, 13)]
-    own = os.getpid()
-    children = Path(f"/proc/{own}/task/{threading.get_native_id()}/children")
+    own_pid = os.getpid()
+    children = Path(f"/proc/{own_pid}/task/{threading.get_native_id()}/children")
     before = children.read_text()
     monkeypatch.setattr(threading, "active_count", lambda: 1)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     whole = run_summary.summarize_run
-    seen = list[str]()
+    summarized = list[str]()
 
     def dies_elsewhere(directory: str, run: str) -> StoredRun:
-        if run == runs[7] and os.getpid() != own:
+        if run == runs[7] and os.getpid() != own_pid:
             os._exit(1)
-        seen.append(run)
+        summarized.append(run)
         return whole(directory, run)
 
     expected = [whole(str(store.directory), run) for run in runs]
     for summarize in (whole, dies_elsewhere):
         monkeypatch.setattr(run_summary, "summarize_run", summarize)
         batches = run_summary.summarize_runs(str(store.directory), runs)
-        found = list(chain.from_iterable(batches))
-        assert found == expected
-    assert runs[7] in seen
-    assert len(seen) < len(runs)
+        rows = list(chain.from_iterable(batches))
+        assert rows == expected
+    assert runs[7] in summarized
+    assert len(summarized) < len(runs)
     assert children.read_text() == before
 
 

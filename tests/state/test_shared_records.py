@@ -42,8 +42,8 @@ def databases(postgres: Cluster) -> Iterator[Two]:
     url = postgres.new_database()
     both = Database(url), Database(url)
     yield both
-    for each in both:
-        each.close()
+    for database in both:
+        database.close()
 
 
 def test_a_run_of_a_process_that_was_killed_is_interrupted_when_its_lease_is_over(
@@ -101,7 +101,7 @@ def test_who_flushes_waits_for_pieces_that_a_thread_is_writing(
     writer = begin_run(SharedTraces(first), RUN, events(RUN, "How many pears?")[:-1])
     call = first.call
     go = threading.Event()
-    monkeypatch.setattr(first, "call", lambda *said: call(*said) if go.wait(30) else [])
+    monkeypatch.setattr(first, "call", lambda *arguments: call(*arguments) if go.wait(30) else [])
 
     async def flush_twice() -> None:
         writer.write(ev.StepDelta(at=9.0, step=1, attempt=1, text="and a plum"))

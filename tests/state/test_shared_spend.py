@@ -58,8 +58,8 @@ def opened() -> Iterator[Open]:
         return databases[-1]
 
     yield open_one
-    for each in databases:
-        each.close()
+    for database in databases:
+        database.close()
 
 
 @pytest.fixture
@@ -210,9 +210,9 @@ def test_without_the_database_no_call_is_made_and_what_ended_is_recorded_later(
     room = reserve(spend)
     postgres.control("stop", "--mode", "immediate")
     late = SharedSpend(opened(postgres.url()), DayLimits())
-    for each in (spend, late):
+    for record in (spend, late):
         with pytest.raises(StateUnavailable) as error:
-            reserve(each)
+            reserve(record)
         assert (error.value.failure.kind, PASSWORD in str(error.value)) == ("unreachable", False)
     spend.settle(room, CENT)
     spend.close()

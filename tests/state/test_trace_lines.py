@@ -48,8 +48,8 @@ def streamed(step: int, text: str, size: int, *, at: float, rate: float = 50.0) 
     """An answer in pieces of `size` characters, so many a second, and the end of its step."""
     texts = [text[start : start + size] for start in range(0, len(text), size)]
     pieces: list[ev.Event] = [
-        ev.StepDelta(at=round(at + number / rate, 3), step=step, attempt=1, text=each)
-        for number, each in enumerate(texts)
+        ev.StepDelta(at=round(at + number / rate, 3), step=step, attempt=1, text=piece_text)
+        for number, piece_text in enumerate(texts)
     ]
     end = round(at + len(texts) / rate, 3)
     return [
@@ -442,7 +442,7 @@ def test_repairing_keeps_what_is_whole_and_the_old_file(store: TraceStore, name:
     damaged = rewrite(store, lines)
     aside = Path(store.repair(RUN, store.check(RUN)))
     assert aside.read_bytes() == damaged
-    assert [stat.S_IMODE(each.stat().st_mode) for each in (path, aside)] == [0o600, 0o600]
+    assert [stat.S_IMODE(file.stat().st_mode) for file in (path, aside)] == [0o600, 0o600]
     check = store.check(RUN)
     if name != "a changed last line":
         assert check.whole
@@ -510,7 +510,7 @@ def test_many_damaged_places_give_few_notices(tmp_path: Path) -> None:
     """The last of them says where the others are named."""
     pieces = [ev.PlanDelta(at=float(number), text="x") for number in range(200)]
     store = stored([begun(), *pieces], tmp_path)
-    rewrite(store, [b"?" if place % 2 else line for place, line in enumerate(lines_of(store))])
+    rewrite(store, [b"?" if number % 2 else line for number, line in enumerate(lines_of(store))])
     notices = store.trace(RUN).notices
     assert len(notices) == trace_file.MAX_NOTICES + 1
     assert "trace verify" in notices[-1].text

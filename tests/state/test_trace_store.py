@@ -83,7 +83,7 @@ questions = st.builds(
 HOW_MANY = Question(text="How many?")
 
 
-def begun(question: Question = HOW_MANY, **more: object) -> ev.RunStarted:
+def begun(question: Question = HOW_MANY, **fields: object) -> ev.RunStarted:
     worker = Worker(
         name="alpha", kind="openai-compatible", options={"base_url": "http://127.0.0.1:1/v1"}
     )
@@ -97,7 +97,7 @@ def begun(question: Question = HOW_MANY, **more: object) -> ev.RunStarted:
         mode="auto",
         conductor="tiny",
         profile="prompted",
-        **more,  # type: ignore[arg-type]
+        **fields,  # type: ignore[arg-type]
     )
 
 
@@ -140,16 +140,16 @@ def test_a_truncated_file_has_the_events_before_the_cut(
         whole = store.path(RUN).read_bytes()
         cut = data.draw(st.integers(0, len(whole) - 1))
         store.path(RUN).write_bytes(whole[:cut])
-        found = list(read_events(store.path(RUN)))
-        assert found == events[: len(found)]
-        assert len(found) >= whole[:cut].count(b"\n")
+        kept = list(read_events(store.path(RUN)))
+        assert kept == events[: len(kept)]
+        assert len(kept) >= whole[:cut].count(b"\n")
         state = state_of(store)
         assert (
             state == "interrupted"
-            if len(found) < len(events)
+            if len(kept) < len(events)
             else state == store.trace(RUN).outcome()
         )
-        if found:
+        if kept:
             assert store.trace(RUN).run == RUN
 
 
@@ -320,15 +320,15 @@ def named(content: bytes, name: str = "a.png") -> Attachment:
 def test_missing_and_changed_bytes_are_an_error_that_names_the_file(tmp_path: Path) -> None:
     kept = Attachments(tmp_path, tmp_path / "traces")
     kept.add(b"one")
-    one = named(b"one", "chart.png")
-    kept.store([one])
+    attachment = named(b"one", "chart.png")
+    kept.store([attachment])
     [path] = [path for path in tmp_path.glob("??/*") if path.is_file()]
     path.write_bytes(b"two")
     with pytest.raises(ModelError, match=r"chart\.png was changed"):
-        kept.read(one)
+        kept.read(attachment)
     path.unlink()
     with pytest.raises(ModelError, match=r"chart\.png cannot be read"):
-        kept.read(one)
+        kept.read(attachment)
 
 
 def test_a_hash_that_is_a_path_reads_nothing(tmp_path: Path) -> None:

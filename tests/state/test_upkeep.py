@@ -109,11 +109,11 @@ def fill(state: FileState) -> None:
 
 def content(state: FileState) -> dict[str, bytes]:
     """Every trace as its lines."""
-    found = {}
+    contents = {}
     for run in state.traces.runs():
         with open_trace(state.traces.path(run)) as file:
-            found[run] = file.read()
-    return found
+            contents[run] = file.read()
+    return contents
 
 
 def facts(state: State) -> list[object]:
@@ -194,11 +194,11 @@ def test_a_day_that_is_over_is_one_parquet_file_with_the_same_lines(
     import_files(source, shared, silent)
     days = {run[:8] for run in source.traces.runs()}
     assert export_days(shared, target.as_uri(), silent).counts == {"days": len(days)}
-    found: dict[str, bytes] = {}
+    exported: dict[str, bytes] = {}
     for path in target.iterdir():
         for row in parquet.read_table(path).to_pylist():
-            found[row["run"]] = found.get(row["run"], b"") + row["line"]
-    assert found == {run: lines for run, lines in content(source).items() if lines}
+            exported[row["run"]] = exported.get(row["run"], b"") + row["line"]
+    assert exported == {run: lines for run, lines in content(source).items() if lines}
     assert export_days(shared, str(target), silent).counts == {}
 
 

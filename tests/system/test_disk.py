@@ -47,12 +47,12 @@ def test_a_private_file_is_its_owners_alone_however_open_the_old_one_was(tmp_pat
 
 
 def test_links_in_a_circle_are_replaced(tmp_path: Path) -> None:
-    one = tmp_path / "a"
-    other = tmp_path / "b"
-    one.symlink_to(other)
-    other.symlink_to(one)
-    disk.write_atomically(one, "new")
-    assert (one.read_text(), other.is_symlink()) == ("new", True)
+    first = tmp_path / "a"
+    second = tmp_path / "b"
+    first.symlink_to(second)
+    second.symlink_to(first)
+    disk.write_atomically(first, "new")
+    assert (first.read_text(), second.is_symlink()) == ("new", True)
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

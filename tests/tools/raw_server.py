@@ -155,12 +155,12 @@ def listed(cursor: str) -> dict[str, Any]:
         return {"tools": []}
     if MODE == "bare":
         return {"tools": [*TOOLS, {"name": "bare"}]}
-    more = {
+    extra_names = {
         "names": MISNAMED,
         "bombs": ["bomb", "promise"],
         "answers": ["half", "deep", "parts"],
     }.get(MODE, [])
-    return {"tools": [*TOOLS, *map(tool, more)]}
+    return {"tools": [*TOOLS, *map(tool, extra_names)]}
 
 
 def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:

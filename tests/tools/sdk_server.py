@@ -234,8 +234,12 @@ class Rules:
         request = Request(scope, receive)
         body = await request.body()
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
-        known = LOGIN["auth_server_provider"].tokens.get(token)
-        if known is not None and needs not in known.scopes and b'"tools/call"' in body:
+        access_token = LOGIN["auth_server_provider"].tokens.get(token)
+        if (
+            access_token is not None
+            and needs not in access_token.scopes
+            and b'"tools/call"' in body
+        ):
             challenge = f'Bearer error="insufficient_scope", scope="{needs}"'
             refusal = Response(status_code=403, headers={"WWW-Authenticate": challenge})
             await refusal(scope, receive, send)

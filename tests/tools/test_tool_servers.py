@@ -33,9 +33,11 @@ HERE = Path(__file__).parent
 T = TypeVar("T")
 
 
-def raw(mode: str = "", **more: Any) -> ToolServer:
+def raw(mode: str = "", **options: Any) -> ToolServer:
     """The server without a library."""
-    return ToolServer(name="t", command=(sys.executable, str(HERE / "raw_server.py"), mode), **more)
+    return ToolServer(
+        name="t", command=(sys.executable, str(HERE / "raw_server.py"), mode), **options
+    )
 
 
 class Desk:
@@ -279,10 +281,10 @@ def test_what_a_server_asks_for_is_refused_politely() -> None:
 
 
 def test_a_person_is_asked_what_a_server_wants_to_know_and_takes_their_time() -> None:
-    asked: list[InputRequest] = []
+    requests: list[InputRequest] = []
 
     async def ask(request: InputRequest) -> InputReply:
-        asked.append(request)
+        requests.append(request)
         await asyncio.sleep(0.6)  # longer than the call may take
         return InputReply(action="accept", values={"email": "ann@example.com", "guests": 3})
 
@@ -295,8 +297,8 @@ def test_a_person_is_asked_what_a_server_wants_to_know_and_takes_their_time() ->
         "content": {"email": "ann@example.com", "guests": 3},
     }
     assert json.loads(visit.text) == {"action": "accept"}
-    assert [field.type for field in asked[0].fields] == ["text", "integer", "choice", "boolean"]
-    assert (asked[1].message, asked[1].url) == ("Pay", "https://pay.example/room?id=7")
+    assert [field.type for field in requests[0].fields] == ["text", "integer", "choice", "boolean"]
+    assert (requests[1].message, requests[1].url) == ("Pay", "https://pay.example/room?id=7")
     assert late.text == "the call failed: no result within 0.5 s"
 
 
@@ -309,7 +311,7 @@ def test_arguments_that_break_the_schema_call_nothing() -> None:
 def test_the_schemas_of_a_server_cannot_hold_us_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_check, "CHECK_SECONDS", 1.0)
     with Desk(raw("bombs")) as desk:
-        (bomb, ticks), (promise, more) = (
+        (bomb, ticks), (promise, promise_ticks) = (
             desk.run(with_ticks(desk.calling(name))) for name in ("bomb", "promise")
         )
         added = desk.call("add", a=1, b=2)
@@ -325,7 +327,7 @@ def test_the_schemas_of_a_server_cannot_hold_us_up(monkeypatch: pytest.MonkeyPat
     assert bomb.error
     assert promise.error
     assert ticks > 0
-    assert more > 0
+    assert promise_ticks > 0
     assert added.text == "3"
     assert checking() == []
 
@@ -394,13 +396,15 @@ def test_a_proxy_that_a_server_was_not_given_is_named_where_it_fails(
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://me:s3cr3t@proxy.example:3128")
     command = ("sh", "-c", "echo no network >&2; exit 1")
-    told = "no network; it was not given HTTPS_PROXY, for the password in it: --set env=HTTPS_PROXY"
+    message = (
+        "no network; it was not given HTTPS_PROXY, for the password in it: --set env=HTTPS_PROXY"
+    )
     for variables, is_told in (({}, True), ({"HTTPS_PROXY": "http://a:b@c"}, False)):
         with Desk(ToolServer(name="t", command=command, variables=variables)) as desk:
             desk.tools()
             notices = " ".join(desk.box.take_notices())
         assert "no network" in notices
-        assert (told in notices) == is_told
+        assert (message in notices) == is_told
         assert "s3cr3t" not in notices
 
 
@@ -412,8 +416,8 @@ def test_a_server_has_no_more_of_the_environment_than_it_needs(
     monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
     monkeypatch.setenv("HTTPS_PROXY", "http://me:s3cr3t@proxy.example:3128")
     with Desk(raw(variables={"MINE": "1"})) as desk:
-        seen = set(desk.call("environment").text.split())
+        names = set(desk.call("environment").text.split())
     usual = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE", "MINE"}
-    assert seen <= {*usual, *CERTIFICATES, "http_proxy"}
-    assert {"PATH", "SSL_CERT_FILE", "http_proxy"} <= seen
+    assert names <= {*usual, *CERTIFICATES, "http_proxy"}
+    assert {"PATH", "SSL_CERT_FILE", "http_proxy"} <= names
     assert os.environ["SOME_API_KEY"] == "x"

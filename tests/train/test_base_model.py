@@ -209,7 +209,7 @@ def test_a_first_token_that_the_tokenizer_adds_is_not_there_twice() -> None:
             "bos_token": "<s>",
             "bos_token_id": 1,
             "__call__": lambda self, text: {"input_ids": [1]},
-            "apply_chat_template": lambda self, messages, **more: "<s>hello",
+            "apply_chat_template": lambda self, messages, **options: "<s>hello",
         },
     )()
     assert render_chat(adding, [{"role": "user", "content": "x"}]) == "hello"

@@ -89,10 +89,10 @@ def test_two_trainings_cannot_share_a_directory_until_one_is_killed(tmp_path: Pa
 
 
 def line(
-    step: int, *, reward: float = 0.5, validated: float | None = None, **more: Any
+    step: int, *, reward: float = 0.5, validated: float | None = None, **fields: Any
 ) -> dict[str, Any]:
     measured = {"reward": validated, "right": validated, "valid": 1.0, "cases": 20}
-    return {"step": step, "reward": reward, **more} | (
+    return {"step": step, "reward": reward, **fields} | (
         {} if validated is None else {"validation": measured}
     )
 

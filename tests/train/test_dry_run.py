@@ -38,10 +38,10 @@ TEN = CallSeconds(10.0, "assumed")
 def limits(*parallel: int, runs: int = 64) -> tuple[CallLimit, ...]:
     """The limits of as many workers, with nothing that holds several of them."""
     names = ("ann", "bob", "cat")[: len(parallel)]
-    own = []
+    worker_limits = []
     for name, at_once in zip(names, parallel, strict=True):
-        own.append(CallLimit(owner="worker", workers=(name,), at_once=at_once))
-    return (*own, CallLimit(owner="runs", workers=names, at_once=runs))
+        worker_limits.append(CallLimit(owner="worker", workers=(name,), at_once=at_once))
+    return (*worker_limits, CallLimit(owner="runs", workers=names, at_once=runs))
 
 
 def forecast(
@@ -149,12 +149,12 @@ def test_what_a_call_takes_is_told_with_where_it_is_from(stage: Stage) -> None:
         stage.inside("ask", "-m", "alpha", "Why?")
     settings = load_settings(stage.environ())
     pool = Pool(workers=settings.enabled_workers).subset(["alpha", "beta"])
-    known = known_call_seconds(settings, pool)
-    assert (known["alpha"].source, known["alpha"].calls) == ("runs", 5)
-    assert known["beta"] == TEN
+    call_seconds = known_call_seconds(settings, pool)
+    assert (call_seconds["alpha"].source, call_seconds["alpha"].calls) == ("runs", 5)
+    assert call_seconds["beta"] == TEN
     models: dict[str, Model] = {name: ScriptedModel() for name in pool.names}
     given = find_call_limits(settings, pool, models, DEFAULT_RECIPE)
-    two = replace(forecast(4, 4), limits=given, call_seconds=known)
+    two = replace(forecast(4, 4), limits=given, call_seconds=call_seconds)
     lines = explain_time(two, None, 200, []).splitlines()
     assert "(5 calls) for a call in your own runs; 10 s for a call of beta is assumed" in lines[0]
     assert lines[1].startswith("writing plans and learning come on top and were not measured")

@@ -68,9 +68,9 @@ def test_a_reward_that_is_no_number_ends_the_training(
 
 def test_another_reward_makes_another_training_and_none_is_as_before() -> None:
     assert "reward" not in tasks().as_dict()
-    own = tasks(replace(DEFAULT_RECIPE, reward="rewards.py:reward"))
-    assert own.as_dict() != tasks().as_dict()
-    assert replace(own, reward_digest="changed").as_dict() != own.as_dict()
+    with_own_reward = tasks(replace(DEFAULT_RECIPE, reward="rewards.py:reward"))
+    assert with_own_reward.as_dict() != tasks().as_dict()
+    assert replace(with_own_reward, reward_digest="changed").as_dict() != with_own_reward.as_dict()
 
 
 @pytest.mark.parametrize(

@@ -145,8 +145,8 @@ def test_a_fifth_of_the_cases_is_held_out_by_the_seed() -> None:
 
 
 def test_cases_workers_and_settings_distinguish_trainings() -> None:
-    one = tasks().as_dict()
-    assert tasks(replace(DEFAULT_RECIPE, vllm=True, concurrency=2)).as_dict() == one
+    usual = tasks().as_dict()
+    assert tasks(replace(DEFAULT_RECIPE, vllm=True, concurrency=2)).as_dict() == usual
     for other in (
         tasks(replace(DEFAULT_RECIPE, rate=1e-5)),
         tasks(replace(DEFAULT_RECIPE, lora=LoraSettings())),
@@ -155,7 +155,7 @@ def test_cases_workers_and_settings_distinguish_trainings() -> None:
         replace(tasks(), cases=CASES[:5]),
         replace(tasks(), identities={**tasks().identities, "ann": "another"}),
     ):
-        assert other.as_dict() != one
+        assert other.as_dict() != usual
 
 
 def test_the_prompt_is_the_one_of_a_real_run(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ CHOICE = Case(id="1", question="Which?", answer="B", choices=("x", "y"))
 
 
 @pytest.mark.parametrize(
-    ("case", "subtask", "told"),
+    ("case", "subtask", "tells"),
     [
         (PRODUCT, "Confirm that it is 42.", True),
         (PRODUCT, "Multiply, and check 421 and 4.42.", False),
@@ -297,12 +297,12 @@ CHOICE = Case(id="1", question="Which?", answer="B", choices=("x", "y"))
         (CHOICE, "Show that (B) holds.", True),
     ],
 )
-def test_a_subtask_that_holds_the_answer_is_found(case: Case, subtask: str, told: bool) -> None:
+def test_a_subtask_that_holds_the_answer_is_found(case: Case, subtask: str, tells: bool) -> None:
     """As a whole word that the question does not have.
 
     Of a multiple choice, the letter where it is the answer.
     """
-    assert tells_answer(Task(case=case, workers=POOL.names), subtask) is told
+    assert tells_answer(Task(case=case, workers=POOL.names), subtask) is tells
 
 
 def test_training_ends_if_answers_cannot_be_stored(tmp_path: Path) -> None:

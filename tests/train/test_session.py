@@ -122,8 +122,8 @@ def curve(directory: Path) -> list[dict[str, Any]]:
 def weights(directory: Path) -> dict[str, Any]:
     checkpoint = last_checkpoint(directory)
     assert checkpoint is not None
-    found: dict[str, Any] = load_file(next(checkpoint.glob("*model.safetensors")))
-    return found
+    tensors: dict[str, Any] = load_file(next(checkpoint.glob("*model.safetensors")))
+    return tensors
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +164,9 @@ def test_an_interrupted_training_resumes_to_the_same_result(
     assert [line["step"] for line in curve(tmp_path)] == [1]
     assert train(base, tmp_path)
     assert curve(tmp_path) == curve(trained)
-    one = weights(trained)
-    two = weights(tmp_path)
-    assert all(torch.equal(weight, two[name]) for name, weight in one.items())
+    whole = weights(trained)
+    resumed = weights(tmp_path)
+    assert all(torch.equal(weight, resumed[name]) for name, weight in whole.items())
 
 
 def test_a_killed_training_resumes_without_new_calls(
@@ -461,7 +461,7 @@ def test_a_group_without_a_signal_gives_way_to_another_case(base: Path, tmp_path
 
     Where one of them has no signal, only that one is drawn again, until the tries are used.
     """
-    seen: list[tuple[int, ...]] = []
+    drawn: list[tuple[int, ...]] = []
     silent = {1, 4}
 
     class Marked(TrainingJob):
@@ -469,17 +469,17 @@ def test_a_group_without_a_signal_gives_way_to_another_case(base: Path, tmp_path
             self, completions: Any, completion_ids: Any, number: Any, **_: object
         ) -> list[float | None]:
             TrainingJob.rewards(self, completions, completion_ids, number)
-            seen.append(tuple(dict.fromkeys(number)))
+            drawn.append(tuple(dict.fromkeys(number)))
             return [float(at not in silent and position % 2) for position, at in enumerate(number)]
 
     recipe = replace(RECIPE, steps=1, entropy=0.0, kl=0.0)
     train(base, tmp_path / "one", recipe, kind=Marked)
-    assert seen == [(0, 1), (4,), (6,)]
+    assert drawn == [(0, 1), (4,), (6,)]
     silent |= {*range(99)}
-    seen.clear()
+    drawn.clear()
     train(base, tmp_path / "none", recipe, kind=Marked)
-    assert [len(numbers) for numbers in seen] == [2, 2, 2]
-    assert len(set(chain.from_iterable(seen))) == 6
+    assert [len(numbers) for numbers in drawn] == [2, 2, 2]
+    assert len(set(chain.from_iterable(drawn))) == 6
     assert all(
         not weight.any() for name, weight in weights(tmp_path / "none").items() if "lora_B" in name
     )
@@ -560,12 +560,12 @@ def test_vllm_gets_the_adapter_itself(
     before = handed[0]
     after = handed[-1]
     name = "base_model.model.model.layers.1.mlp.down_proj.lora_{}.weight"
-    one = before[name.format("B")]
-    two = after[name.format("B")]
-    assert not one.any()
-    assert 0 < two.abs().max() <= 1.1e-5
-    step = 2 * two @ after[name.format("A")]  # what alpha 64 and rank 32 make of it
-    in_vllm = 2 * two.bfloat16().float() @ after[name.format("A")].bfloat16().float()
+    first = before[name.format("B")]
+    second = after[name.format("B")]
+    assert not first.any()
+    assert 0 < second.abs().max() <= 1.1e-5
+    step = 2 * second @ after[name.format("A")]  # what alpha 64 and rank 32 make of it
+    in_vllm = 2 * second.bfloat16().float() @ after[name.format("A")].bfloat16().float()
     assert (in_vllm - step).norm() < 0.01 * step.norm()
     weight = load_file(base / "model.safetensors")["model.layers.1.mlp.down_proj.weight"].bfloat16()
     merged = (weight + step.bfloat16()) - weight

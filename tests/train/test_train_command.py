@@ -75,7 +75,7 @@ def changed(command: Command, option: str, value: str | Path) -> Command:
     return (*command[: position + 1], value, *command[position + 2 :])
 
 
-def asked(stage: Stage) -> int:
+def request_count(stage: Stage) -> int:
     return sum(request.method == "POST" for request in stage.server.requests)
 
 
@@ -91,7 +91,7 @@ def test_a_dry_run_checks_everything_and_changes_nothing(
     assert {check["state"] for check in done.json["checks"]} == {"ok"}
     cost = state(done.json["checks"], "cost")[1]
     assert cost == "8 runs: cost unknown, because no price is known for alpha and beta"
-    assert asked(stage) == 0
+    assert request_count(stage) == 0
     assert not (tmp_path / "out").exists()
 
 
@@ -170,7 +170,7 @@ def test_two_steps_are_trained_and_a_finished_training_says_so(
     stage: Stage, command: Command, tmp_path: Path
 ) -> None:
     stage.ends(2, *command, told="the training may cost money and needs a confirmation")
-    assert asked(stage) == 0
+    assert request_count(stage) == 0
     before = opened()
     done = stage.ok(*command, "--yes")
     assert opened() == before
@@ -179,9 +179,9 @@ def test_two_steps_are_trained_and_a_finished_training_says_so(
         "step 2",
         "all steps are done",
     ]
-    count = asked(stage)
+    count = request_count(stage)
     again = stage.ok(*command, "--export")
-    assert asked(stage) == count
+    assert request_count(stage) == count
     assert again.out.startswith("all steps are done: ")
     assert (tmp_path / "out" / "adapter.gguf").is_file()
     assert again.out.splitlines()[-1].startswith("to plan with it: conductor model import ")

@@ -181,15 +181,15 @@ def test_a_page_has_no_active_content(trace: Trace) -> None:
     All tags are closed in order.
     """
     written = html_page(trace)
-    seen = Reader(written)
-    assert seen.tags <= TAGS
-    assert not {name for name in seen.attributes if name.startswith("on")} | (
-        seen.attributes & {"src", "href", "style"}
+    reader = Reader(written)
+    assert reader.tags <= TAGS
+    assert not {name for name in reader.attributes if name.startswith("on")} | (
+        reader.attributes & {"src", "href", "style"}
     )
     assert written.count("<style>") == 1
     assert "url(" not in written.partition("</style>")[0]
     assert f'http-equiv="Content-Security-Policy" content="{POLICY}"' in written
-    assert seen.open == []
+    assert reader.open == []
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", written)
 
 
@@ -214,7 +214,7 @@ def test_the_answer_and_the_responses_are_rendered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "told"),
+    ("run", "texts"),
     [
         ("substitute", ["attempt 1, math-worker, after ", ", gemini-flash takes over"]),
         ("substitute", ["gemini-flash (planned: math-worker)"]),
@@ -228,11 +228,11 @@ def test_the_answer_and_the_responses_are_rendered() -> None:
         ),
     ],
 )
-def test_what_went_otherwise_than_planned_is_told_and_drawn(run: str, told: list[str]) -> None:
+def test_what_went_otherwise_than_planned_is_told_and_drawn(run: str, texts: list[str]) -> None:
     trace = stored(run)
     page = html_page(trace)
     words = one_line(Reader(page).words)
-    assert all(text in words for text in told)
+    assert all(text in words for text in texts)
     assert page.count('<rect class="failed"') == sum(len(record.failed) for record in trace.steps)
 
 

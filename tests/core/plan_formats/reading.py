@@ -29,9 +29,9 @@ def read(
     return items, None, parser.reasoning
 
 
-def _collect(items: list[Item], more: Iterator[Item]) -> None:
+def _collect(items: list[Item], arriving: Iterator[Item]) -> None:
     """One by one: what came before a fault is kept."""
-    for item in more:
+    for item in arriving:
         items.append(item)  # noqa: PERF402 - `extend` would lose them
 
 
@@ -60,12 +60,14 @@ def arrivals(name: str, text: str, context: PlanFormatContext) -> list[tuple[int
     The text is fed sign by sign.
     """
     parser = PLAN_FORMATS[name].parser(context)
-    seen = []
+    yielded = []
     for length in range(1, len(text) + 1):
-        seen += [
+        yielded += [
             (item.number, text[:length])
             for item in parser.feed(text[length - 1])
             if isinstance(item, ParsedStep)
         ]
-    seen += [(item.number, text + "<end>") for item in parser.end() if isinstance(item, ParsedStep)]
-    return seen
+    yielded += [
+        (item.number, text + "<end>") for item in parser.end() if isinstance(item, ParsedStep)
+    ]
+    return yielded

@@ -216,7 +216,7 @@ def test_steps_before_a_fault_stand(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "seen"),
+    ("name", "text", "expected"),
     [
         ("native", LINES, ["A | - | one\nB | 1 |", LINES + "<end>"]),
         ("native exact", LINES, ["A | - | one\n", LINES + "<end>"]),
@@ -240,14 +240,14 @@ def test_steps_before_a_fault_stand(name: str, text: str) -> None:
     ],
 )
 def test_a_step_arrives_as_soon_as_it_is_complete(
-    name: str, text: str, seen: list[str | None]
+    name: str, text: str, expected: list[str | None]
 ) -> None:
     name, _, way = name.partition(" ")
     context = replace(CONTEXTS[name], constrained=way == "exact")
     if way == "subtask first":
         context = replace(context, order=("subtask", "worker", "access"))
     steps_by_piece = arrivals(name, text, context)
-    for (_, there), wanted in zip(steps_by_piece, seen, strict=True):
+    for (_, there), wanted in zip(steps_by_piece, expected, strict=True):
         assert wanted in (there, None)
 
 

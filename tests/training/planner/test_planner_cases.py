@@ -97,9 +97,9 @@ def test_the_worker_of_a_lesson_is_drawn_evenly_from_those_that_may_do_it(world:
     python = chosen[False, False, False]
     calculator = chosen[True, False, False]
     assert 0.4 < python / (python + calculator) < 0.6
-    new = chosen[False, False, True]
-    old = chosen[False, True, True]
-    assert 0.4 < new / (new + old) < 0.6
+    new_count = chosen[False, False, True]
+    old_count = chosen[False, True, True]
+    assert 0.4 < new_count / (new_count + old_count) < 0.6
 
 
 def test_lessons_of_the_world_are_the_same_for_the_same_seed(world: World) -> None:

@@ -73,7 +73,7 @@ def test_the_last_step_of_a_plan_reads_all_others_and_answers_the_question() -> 
 def test_a_step_reads_only_earlier_ones_and_fits_the_grammar() -> None:
     for task in drawn_tasks(400):
         for number, step in enumerate(task.steps, start=1):
-            assert all(1 <= seen < number for seen in step.access), task.kind
+            assert all(1 <= earlier < number for earlier in step.access), task.kind
             is_last = number == len(task.steps)
             assert len(step.subtask) <= 240, task.kind
             assert step.subtask or is_last, task.kind

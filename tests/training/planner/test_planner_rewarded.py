@@ -109,10 +109,10 @@ def test_plans_are_computed_as_if_each_were_alone_and_what_they_share_once(file:
         number = 0
         for group in groups:
             for reply in group.replies:
-                own = together[row.lessons == number]
+                packed = together[row.lessons == number]
                 text = [*group.prompt, *reply[:-1]]
                 alone = model(torch.tensor([text])).logits[0, -len(reply) :]
-                assert torch.allclose(own, alone, atol=1e-4)
+                assert torch.allclose(packed, alone, atol=1e-4)
                 number += 1
     assert row.targets.tolist() == [11, 4, 8, 11, 6, 3, 11, 4]
     assert row.weights.tolist() == [1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 4.0, 4.0]
@@ -285,9 +285,9 @@ class Training:
         rewards = cycle([0.0, 1.0])
         return with_rewards(group, [next(rewards) for _ in group.attempts])
 
-    def run(self, out: str, *more: str) -> int:
+    def run(self, out: str, *options: str) -> int:
         threads = torch.get_num_threads()
-        words = [*self._words, "--out", str(self.directory / out), *more]
+        words = [*self._words, "--out", str(self.directory / out), *options]
         self._patch.setattr(sys, "argv", words)
         try:
             return rewarded.main()

@@ -51,9 +51,9 @@ def test_a_lesson_of_a_row_is_computed_as_if_it_were_alone(file: Path) -> None:
             tokens = base.tokenizer(text, return_tensors="pt", add_special_tokens=False)[
                 "input_ids"
             ]
-            own = together[row.lessons == number]
-            alone = model(tokens).logits[0, -len(own) :]
-            assert torch.allclose(own, alone, atol=1e-4)
+            packed = together[row.lessons == number]
+            alone = model(tokens).logits[0, -len(packed) :]
+            assert torch.allclose(packed, alone, atol=1e-4)
 
 
 def test_a_prompt_is_tokenised_as_in_a_run(file: Path) -> None:
@@ -62,17 +62,17 @@ def test_a_prompt_is_tokenised_as_in_a_run(file: Path) -> None:
     try:
         for lesson in draw_group("1 2", 8):
             wanted = engine.tokenize(lesson.request).tokens
-            own = base.tokenizer(
+            tokenised = base.tokenizer(
                 prompt_text(base.tokenizer, lesson.request), add_special_tokens=False
             )["input_ids"]
-            assert list(wanted) == own
+            assert list(wanted) == tokenised
     finally:
         engine.close()
 
 
-def run(monkeypatch: pytest.MonkeyPatch, out: Path, file: Path, *more: str) -> int:
+def run(monkeypatch: pytest.MonkeyPatch, out: Path, file: Path, *options: str) -> int:
     threads = torch.get_num_threads()
-    words = ["supervised", "--base", str(file), "--out", str(out), "--every", "3", *more]
+    words = ["supervised", "--base", str(file), "--out", str(out), "--every", "3", *options]
     monkeypatch.setattr(sys, "argv", words)
     monkeypatch.setattr(supervised, "CHECKED", 1)
     try:

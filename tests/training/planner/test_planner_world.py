@@ -55,8 +55,8 @@ def test_a_later_step_gets_the_number_of_an_answer_or_its_text(answer: str, valu
 
 @needs_programs
 def test_bc_drops_the_decimals_that_python_keeps() -> None:
-    seen = {1: "7", 2: "2"}
-    assert (run_python("a1 / a2", seen), run_bc("a1 / a2", seen)) == ("3.5", "3")
+    answers = {1: "7", 2: "2"}
+    assert (run_python("a1 / a2", answers), run_bc("a1 / a2", answers)) == ("3.5", "3")
     assert (run_python("7 * 8 - 100", {}), run_bc("7 * 8 - 100", {})) == ("-44", "-44")
 
 

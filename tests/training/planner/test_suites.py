@@ -118,10 +118,10 @@ def table(
     """The command, with workers behind a server."""
     lines = [f'[planner]\nmodel = "{server.url}/v1#planner"', "[limits]\nparallel = 1"]
     workers = (("larger", 512, ""), ("smaller", 512, ""), ("calculator", 384, 'tags = ["program"]'))
-    for name, limit, more in workers:
+    for name, limit, extra_keys in workers:
         lines.append(
             f'[workers.{name}]\nkind = "openai-compatible"\nbase_url = "{server.url}/v1"\n'
-            f'model = "{name}"\ntemperature = 0.0\nmax_tokens = {limit}\nprice = {{ input = 0, output = 0 }}\n{more}'
+            f'model = "{name}"\ntemperature = 0.0\nmax_tokens = {limit}\nprice = {{ input = 0, output = 0 }}\n{extra_keys}'
         )
     settings = tmp_path / "settings.toml"
     settings.write_text("\n".join(lines) + "\n")
@@ -141,7 +141,7 @@ def posts(server: Loopback) -> int:
     return sum(request.method == "POST" for request in server.requests)
 
 
-def asked(server: Loopback, model: str) -> list[str]:
+def prompts_of(server: Loopback, model: str) -> list[str]:
     """The prompts that a model got in chat requests."""
     prompts = []
     for request in server.requests:
@@ -177,7 +177,7 @@ def test_systems_share_the_answer_to_the_bare_question(
     """`alone`, the worker by card, the proposal of a mixture and a plan of one step ask once."""
     assert table(1) == 0
     case = Evaluation(tmp_path / "out/answers").cases()[0]
-    bare = [prompt for prompt in asked(server, "larger") if prompt == case.question]
+    bare = [prompt for prompt in prompts_of(server, "larger") if prompt == case.question]
     assert len(bare) == 1 + 5, "one greedy answer and five samples"
     by_system = {
         outcome.system: outcome for outcome in answers_in(tmp_path) if outcome.case == case.id
@@ -405,11 +405,11 @@ def test_the_best_worker_of_each_suite_is_the_one_that_calibration_found() -> No
 
 def test_the_table_takes_the_place_between_its_marks() -> None:
     page = f"# Title\n\n{suites_table.BEGIN}\nold\n{suites_table.END}\n\nAfter.\n"
-    new = suites_table.insert_table(page, "new\n")
-    assert new.startswith(f"# Title\n\n{suites_table.BEGIN}\n\nnew\n")
-    assert new.endswith(f"{suites_table.END}\n\nAfter.\n")
-    assert suites_table.insert_table(new, "new\n") == new
-    assert "old" not in new
+    updated = suites_table.insert_table(page, "new\n")
+    assert updated.startswith(f"# Title\n\n{suites_table.BEGIN}\n\nnew\n")
+    assert updated.endswith(f"{suites_table.END}\n\nAfter.\n")
+    assert suites_table.insert_table(updated, "new\n") == updated
+    assert "old" not in updated
 
 
 def test_a_cut_answer_is_counted() -> None:

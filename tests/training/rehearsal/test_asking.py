@@ -57,13 +57,15 @@ def test_members_fail_apart_from_each_other() -> None:
 
     Another may be right where it fails.
     """
-    one = [member({"geography": 0.6}, STEP, seed) for seed in range(300)]
-    other = [member({"geography": 0.6, "spelling": 0.2}, STEP, seed) for seed in range(300)]
-    assert 0.5 < one.count("GEOGRAPHY") / 300 < 0.7
-    assert {"GEOGRAPHY", "GENERALIST BY CHANCE"} == set(one)
-    saved = sum(first != "GEOGRAPHY" == second for first, second in zip(one, other, strict=True))
+    single = [member({"geography": 0.6}, STEP, seed) for seed in range(300)]
+    double = [member({"geography": 0.6, "spelling": 0.2}, STEP, seed) for seed in range(300)]
+    assert 0.5 < single.count("GEOGRAPHY") / 300 < 0.7
+    assert {"GEOGRAPHY", "GENERALIST BY CHANCE"} == set(single)
+    saved = sum(
+        first != "GEOGRAPHY" == second for first, second in zip(single, double, strict=True)
+    )
     assert saved > 30
-    assert one == [member({"geography": 0.6}, STEP, seed) for seed in range(300)]
+    assert single == [member({"geography": 0.6}, STEP, seed) for seed in range(300)]
 
 
 FINGERPRINT = "b02d7d8813790749f0519c5ae8df063cf173ebbadaf437d153a06a9ee0942988"

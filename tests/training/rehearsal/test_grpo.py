@@ -74,9 +74,9 @@ def model(tokenizer: Any) -> Any:
 def test_interrupted_supervised_training_resumes_and_writes_a_file(
     tmp_path: Path, tokenizer: Any
 ) -> None:
-    said: list[str] = []
-    assert not train_file(SMALL, tmp_path, minutes=0, say=said.append)
-    assert train_file(SMALL, tmp_path, minutes=9, say=said.append)
+    lines: list[str] = []
+    assert not train_file(SMALL, tmp_path, minutes=0, say=lines.append)
+    assert train_file(SMALL, tmp_path, minutes=9, say=lines.append)
     state = torch.load(tmp_path / "cold.state", weights_only=True)["model"]
     weights = loaded(tmp_path / "cold.gguf", SMALL).state_dict()
     assert state.keys() == weights.keys()
@@ -97,12 +97,12 @@ def test_an_interrupted_training_resumes_to_the_same_metrics_and_weights(
     assert train_conductor(again, tokenizer, school(tmp_path / "cut"), HELD_OUT)
     times = ("seconds", "run_seconds")
     curves = [read_metrics(tmp_path / kind / "curve.jsonl") for kind in ("whole", "cut")]
-    one, two = (
+    whole_curve, cut_curve = (
         [{key: line[key] for key in line if key not in times} for line in curve] for curve in curves
     )
-    assert [line["step"] for line in one] == [0, 1, 2, 3]
-    assert one == two
-    assert "validation" in one[-1]
+    assert [line["step"] for line in whole_curve] == [0, 1, 2, 3]
+    assert whole_curve == cut_curve
+    assert "validation" in whole_curve[-1]
     weights = again.state_dict()
     assert all(torch.equal(weight, weights[name]) for name, weight in whole.state_dict().items())
 
@@ -132,5 +132,5 @@ def test_rewards_are_given_in_the_order_of_the_plans(tmp_path: Path) -> None:
         [best[0], best[1], "no plan", best[0]], [whole, whole, whole, cut], [0, 1, 0, 0]
     )
     assert given == [1.0, 1.0, 0.0, 0.0]
-    found = trainer.take_metrics()
-    assert (found["reward"], found["valid"], found["signal"]) == (0.5, 0.5, 0.0)
+    metrics = trainer.take_metrics()
+    assert (metrics["reward"], metrics["valid"], metrics["signal"]) == (0.5, 0.5, 0.0)

@@ -118,10 +118,10 @@ def test_a_check_that_was_asked_for_is_part_of_a_right_plan() -> None:
     training = rollouts()
     training.demands_checks = True
     plans = [RIGHT, f"{RIGHT}\ncheck it| 1 2| checkingD"]
-    found = asyncio.run(
+    results = asyncio.run(
         training.outcomes([SampledPlan(exercise=checked, text=text) for text in plans])
     )
-    assert [outcome.reward for outcome in found] == [0.5, 1.0]
+    assert [outcome.reward for outcome in results] == [0.5, 1.0]
     assert asyncio.run(training.outcomes([SampledPlan(exercise=nobody, text=RIGHT)]))[0].right
     assert asyncio.run(rollouts().outcomes([SampledPlan(exercise=checked, text=RIGHT)]))[0].right
 
@@ -159,12 +159,12 @@ class Told(Examination):
     """Tells its model the true plan of each question that is drawn, and its members the answers."""
 
     def draw(self, *settings: Any, **changes: Any) -> tuple[RehearsalExercise, ...]:
-        found = super().draw(*settings, **changes)
-        for item in found:
+        exercises = super().draw(*settings, **changes)
+        for item in exercises:
             prompt = self.rollouts.prompt(item)[0]["content"]
             self.model.plans[prompt] = plan_text(item)  # type: ignore[attr-defined]
-        SOLVERS.learn(item.problem for item in found)
-        return found
+        SOLVERS.learn(item.problem for item in exercises)
+        return exercises
 
 
 class Planner(ScriptedModel):

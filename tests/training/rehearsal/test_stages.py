@@ -125,20 +125,20 @@ class Project:
         return [(call["stage"], call["exit"]) for call in map(json.loads, lines)]
 
 
-def new(directory: Path) -> Project:
+def new_project(directory: Path) -> Project:
     (directory / "train.py").write_text(TRAINER)
     return Project(out=directory / "rehearsal")
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    return new(tmp_path)
+    return new_project(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, str]:
     """A training from nothing to its end, and what it said."""
-    made = new(tmp_path_factory.mktemp("first"))
+    made = new_project(tmp_path_factory.mktemp("first"))
     code, output = made.run()
     assert code == 0, output
     return made, output

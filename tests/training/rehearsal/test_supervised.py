@@ -109,16 +109,16 @@ def test_a_killed_training_resumes_to_the_same_weights(
 
 def test_the_state_is_saved_during_training(tokenizer: Any, tmp_path: Path) -> None:
     path = tmp_path / "small.state"
-    seen: list[int] = []
+    steps: list[int] = []
     tick = ticking()
 
     def clock() -> float:
-        if path.exists() and not seen:
-            seen.append(resume(SMALL, tokenizer, path).step)
+        if path.exists() and not steps:
+            steps.append(resume(SMALL, tokenizer, path).step)
         return 20 * tick()
 
     advance(begin(SMALL, tokenizer), path, seconds=400, say=lambda _: None, clock=clock)
-    assert 0 < seen[0] < resume(SMALL, tokenizer, path).step
+    assert 0 < steps[0] < resume(SMALL, tokenizer, path).step
 
 
 @pytest.mark.parametrize(

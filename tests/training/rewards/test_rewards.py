@@ -68,7 +68,7 @@ def test_the_gates_of_the_world_hold_before_any_training() -> None:
 
 
 @pytest.mark.parametrize(
-    ("subtask", "seen", "wanted"),
+    ("subtask", "answers", "wanted"),
     [
         ("find the capital of France", (), "Paris"),
         ("What is the capital of France?", (), "Paris"),
@@ -85,12 +85,12 @@ def test_the_gates_of_the_world_hold_before_any_training() -> None:
     ],
 )
 def test_a_worker_does_what_its_subtask_says_and_no_more(
-    subtask: str, seen: tuple[str, ...], wanted: str
+    subtask: str, answers: tuple[str, ...], wanted: str
 ) -> None:
     worker = Worker(
         name="ann", kind="scripted", card=Card(strengths=dict.fromkeys(world.SUBJECTS, 1.0))
     )
-    assert world.answer(worker, subtask, seen, 1) == wanted
+    assert world.answer(worker, subtask, answers, 1) == wanted
 
 
 def test_a_marked_worker_is_right_less_often_than_its_card_says() -> None:
@@ -105,13 +105,13 @@ def test_a_marked_worker_is_right_less_often_than_its_card_says() -> None:
 
 def test_no_question_is_in_two_splits_and_the_held_out_subject_is_in_none_of_the_arms() -> None:
     random = Random(1)
-    found = {}
+    questions = {}
     for split in ("train", "validation", "test"):
         tasks = [world.draw_task(random, split) for _ in range(200)]
-        found[split] = {task.case.question for task in tasks}
+        questions[split] = {task.case.question for task in tasks}
         steps = chain.from_iterable(task.case.steps for task in tasks)
         assert not any(step.skill == world.HELD_OUT for step in steps)
-    assert not found["train"] & found["validation"] | found["train"] & found["test"]
+    assert not questions["train"] & questions["validation"] | questions["train"] & questions["test"]
     with_it = world.draw_task(random, "test", held_out=True)
     assert world.HELD_OUT in {step.skill for step in with_it.case.steps}
 
@@ -130,9 +130,9 @@ class Scripted:
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         text = "\n\n".join(message.content for message in request.messages)
         subtask = text.rpartition("Do this now: ")[2].split("\n")[0]
-        seen = re.findall(r"<(answer-\w+)[^>]*>\n(.*?)\n</\1>", text, re.DOTALL)
+        answers = re.findall(r"<(answer-\w+)[^>]*>\n(.*?)\n</\1>", text, re.DOTALL)
         yield Chunk(
-            text=world.answer(self.worker, subtask, [entry for _, entry in seen], self.luck),
+            text=world.answer(self.worker, subtask, [entry for _, entry in answers], self.luck),
             finish="stop",
         )
 
@@ -241,7 +241,7 @@ def test_rewards_make_the_better_plans_of_a_group_likelier(
     assert likely() == before
     monkeypatch.setattr(arms, "sampled", lambda *_: [(task, plans, [1.0, *[0.0] * 7])])
     arms.grpo(training, course)
-    gains = [new - old for new, old in zip(likely(), before, strict=True)]
+    gains = [later - earlier for later, earlier in zip(likely(), before, strict=True)]
     assert gains[0] == max(gains)
 
 
@@ -286,16 +286,16 @@ def test_one_backward_pass_for_each_part_has_the_gradient_of_one_for_all(tmp_pat
         (planner.prompt(task), planner.written(world.routed(task, random, world.truth), task))
         for task in tasks
     ]
-    found = []
+    gradients = []
     for planner.at_once in (5, 2):
         training = arms.opened(
             "supervised", 1, arms.courses(planner, 60, 60)["supervised"], planner, tmp_path
         )
-        found.append((arms.learn(training, lessons), *arms.trained(training.model).values()))
-    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
+        gradients.append((arms.learn(training, lessons), *arms.trained(training.model).values()))
+    assert gradients[0][0] == pytest.approx(gradients[1][0], rel=1e-5)
     assert all(
-        torch.allclose(one, two, atol=1e-4)
-        for one, two in zip(found[0][1:], found[1][1:], strict=True)
+        torch.allclose(first, second, atol=1e-4)
+        for first, second in zip(gradients[0][1:], gradients[1][1:], strict=True)
     )
 
 
