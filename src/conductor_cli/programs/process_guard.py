@@ -171,7 +171,7 @@ def descendants(ancestor: int) -> list[int]:
     Linux only. One whose parent ends at this moment may be missing, so whoever watches or ends
     them looks again.
     """
-    list_children = children_of
+    list_children: Callable[[int], list[int]] = children_of
     if not os.path.exists(CHILDREN_LIST):  # noqa: PTH110 - pathlib is slow to load
         list_children = children_by_parent()
     family = [ancestor]
