@@ -52,5 +52,10 @@ QUESTIONS: Final = read_questions(Path(__file__).with_name("questions.jsonl"))
 LATER_QUESTIONS: Final = read_questions(Path(__file__).with_name("questions_later.jsonl"))
 """Sixty more of the same kinds, which a language model wrote that had seen no lesson.
 
-It wrote them before the eighth training. No lesson was changed by their plans.
+It wrote them before the eighth training. Lessons were changed by their plans from the eleventh on.
+"""
+
+THIRD_QUESTIONS: Final = read_questions(Path(__file__).with_name("questions_third.jsonl"))
+"""Sixty more, written in the same way before the eleventh training. No lesson was changed by their
+plans.
 """

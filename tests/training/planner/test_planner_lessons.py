@@ -20,9 +20,11 @@ from conductor_cli.core.prompts import plan_format_context
 from training.planner.lessons import draw_group, make_lesson, plan_for
 from training.planner.pools import WORDS, choose, draw_pool
 from training.planner.projects import draw_project, read_projects
-from training.planner.questions import LATER_QUESTIONS, QUESTIONS, Examined
+from training.planner.questions import LATER_QUESTIONS, QUESTIONS, THIRD_QUESTIONS, Examined
 from training.planner.shapes import Slots, Task, read_fillers, read_shapes
 from training.planner.tasks import draw_task
+
+SIXTIES = [QUESTIONS, LATER_QUESTIONS, THIRD_QUESTIONS]
 
 
 def context_of(pool: Pool, steps: int = 5) -> PlanFormatContext:
@@ -191,11 +193,11 @@ def test_names_of_the_examination_are_in_no_lesson() -> None:
     assert not set(WORDS["tags"]) & set(WORDS["held_tags"])
     lessons = chain.from_iterable(draw_group(f"{number}", 8) for number in range(100))
     texts = {lesson.request.messages[-1].content for lesson in lessons}
-    for examined, text in product((*QUESTIONS[:50], *LATER_QUESTIONS[:50]), texts):
+    for examined, text in product(chain.from_iterable(sixty[:50] for sixty in SIXTIES), texts):
         assert examined.question.text not in text
 
 
-@pytest.mark.parametrize("questions", [QUESTIONS, LATER_QUESTIONS], ids=["first", "later"])
+@pytest.mark.parametrize("questions", SIXTIES, ids=["first", "later", "third"])
 def test_an_examination_has_sixty_questions_of_four_kinds(questions: Sequence[Examined]) -> None:
     assert Counter(examined.kind for examined in questions) == {
         "easy": 20,
