@@ -688,5 +688,5 @@ def test_a_letter_that_is_denied_doubted_or_taken_back_is_no_answer(form: str) -
 def test_the_time_to_read_an_answer_grows_with_its_length(scorer: str, pattern: str) -> None:
     answer = "4" if scorer == "number" else "A"
     assert_grows_linearly(
-        lambda text: is_right(scorer, text, answer), lambda size: pattern * size, 50_000
+        lambda text: is_right(scorer, text, answer), lambda size: pattern * size, 25_000
     )
