@@ -28,8 +28,8 @@ demo: setup ## answer one question with the models that ship: no account, no key
 	@echo 'Look at the run, or compare every way of using these models on the same questions:' >&2
 	@printf '  .venv/bin/conductor %s\n' 'trace show' 'trace replay last --speed 0.2' 'eval rehearsal --n 100' >&2
 
-# Five processes for two cores: some of the tests wait for programs and deadlines.
-PROCESSES ?= 5
+# Seven processes for two cores: many tests wait for programs and deadlines.
+PROCESSES ?= 7
 XDIST := --dist loadfile --no-loadscope-reorder
 # On Linux they are forks of one that has imported and collected everything: tests/README.md.
 FORKED ?= $(if $(filter Linux,$(shell uname)),yes,no)
