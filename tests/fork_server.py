@@ -288,11 +288,74 @@ def take(order: Order, streams: Sequence[int]) -> None:
     os.environ.update(order.environ)
     sys.path[0] = order.directory
     sys.argv = ["conductor", *order.words]
+    if "--bg" in order.words:
+        prepare_background()
     sys.stdin = sys.__stdin__ = opened(0, sys.stdin, "r")  # type: ignore[misc]
     sys.stdout = sys.__stdout__ = opened(1, sys.stdout, "w")  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = opened(2, sys.stderr, "w")  # type: ignore[misc]
     with suppress(AttributeError):
         logging._startTime = time.time()  # type: ignore[attr-defined]
+
+
+def prepare_background() -> None:
+    """Fork the process that `ask --bg` will start; it waits until that happens.
+
+    Returns in both: in the other one once it is started, and never where the command has ended.
+    """
+    here, there = socket.socketpair()
+    process = os.fork()
+    if process:
+        there.close()
+        BackgroundCommand.link = here
+        BackgroundCommand.process = process
+        subprocess.Popen = BackgroundCommand  # type: ignore[misc,assignment]
+        return
+    here.close()
+    os.setsid()
+    try:
+        order, descriptors = receive(there)
+    except EOFError:
+        os._exit(0)
+    there.close()
+    os.environ.clear()
+    os.environ.update(order["environ"])
+    give_numbers(descriptors, order["numbers"])
+    del sys.path[0]  # `python -P`
+
+
+def give_numbers(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
+    """Have these descriptors under these numbers, some of which they may have themselves."""
+    import fcntl  # Windows has it not
+
+    copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 100) for descriptor in descriptors]
+    for descriptor in descriptors:
+        os.close(descriptor)
+    for copy, number in zip(copies, numbers, strict=True):
+        os.dup2(copy, number)
+        os.close(copy)
+
+
+class BackgroundCommand(subprocess.Popen[bytes]):
+    """What a command that was forked starts: itself in the background, or anything else."""
+
+    link: socket.socket
+    process: int
+
+    def _execute_child(self, words: Any, *details: Any) -> None:
+        _, _, _, passed, _, environ = details[:6]
+        if not isinstance(words, list) or words[1:4] != ["-P", "-m", "conductor_cli"]:
+            super()._execute_child(words, *details)  # type: ignore[misc]
+            return
+        pipes = details[9:15]
+        stdin, _, _, stdout, _, stderr = pipes
+        streams = {0: stdin, 1: stdout, 2: stderr, **{number: number for number in passed}}
+        given = {number: stream for number, stream in streams.items() if stream != -1}
+        order = {"environ": {**environ}, "numbers": [*given]}
+        send(self.link, order, [*given.values()])
+        self.link.close()
+        self.pid = self.process
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
 
 def opened(number: int, earlier: Any, mode: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from conductor_cli.programs.process_guard import children_of
 from tests import fork_server
 from tests.cli.conftest import stage
 from tests.cli.stage import COMMAND, Stage, finished, stalls, stopped
@@ -77,6 +78,35 @@ def test_the_system_sees_no_difference(stage: Stage, tmp_path: Path) -> None:
     assert sights[0] == sights[1]
     assert sights[0]["PPid"] == str(os.getpid())
     assert sights[0]["directory"] == str(tmp_path)
+
+
+@pytest.mark.usefixtures("_forks")
+def test_the_system_sees_no_difference_in_the_background(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `ask --bg` starts is a fork of one that has not begun, or starts anew."""
+    stage.models["alpha"] = stalls("so")
+    sights: list[dict[str, Any]] = []
+    for is_forked in (True, False):
+        monkeypatch.setattr(fork_server, "can_start", lambda *_, answer=is_forked: answer)
+        command = stage.start("ask", "--bg", "-", stdin=subprocess.PIPE)
+        earlier = {*children_of(os.getpid())}
+        fork_server.adopt_orphans(True)
+        try:
+            assert finished(command, "Why?").code == 0
+        finally:
+            fork_server.adopt_orphans(False)
+        (process,) = {*children_of(os.getpid())} - earlier
+        until(lambda: len(stage.asked("alpha")) > len(sights))
+        sight = seen_from_outside(process)
+        # The names of both runs are random
+        sight["files"] = {re.sub(r"N-N-\w+", "RUN", name) for name in sight["files"]}
+        sights.append(sight)
+        words = Path(f"/proc/{process}/cmdline").read_bytes()
+        assert (b"fork_server.py" in words) == is_forked
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+    assert sights[0] == sights[1]
 
 
 @pytest.mark.usefixtures("_forks")
