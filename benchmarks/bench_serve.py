@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from figures import Figure, Table, newcomer
+from figures import Figure, Table, cpu_of, newcomer
 from loopback import Asked, choice, ending, listen, server, spelled
 
 RATE: Final = 50  # tokens a second of each stream
@@ -68,7 +68,7 @@ def measure() -> Table:
         with served(worker) as (url, process):
             many = asyncio.run(read_all(url, MANY, over=10.0, seconds=20))
             memory = process.memory_full_info().uss
-            cpu = sum(process.cpu_times()[:2])
+            cpu = cpu_of(process.pid)
     broken = [stream for stream in (*few, *burst, *many) if not stream.is_whole]
     figures = (
         *_first_token_figures(alone, few, burst, direct),

@@ -6,7 +6,9 @@ It names every bound that does not hold, last and with its values.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,3 +68,17 @@ def test_a_benchmark_that_does_not_finish_is_a_failure_and_the_others_are_still_
     last_lines = capsys.readouterr().out.splitlines()[-3:]
     assert last_lines[-1] == "- **FAIL** start: it did not finish: llm is not installed"
     assert last_lines[0] == "**FAIL**: 1 of 1 bounds do not hold, or could not be measured:"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no clock for a process")
+def test_the_processor_time_of_another_process_is_read_to_the_nanosecond(run: Any) -> None:
+    """Steps of 10 ms, which `ps` has, are a thirtieth of what many figures compare."""
+    assert run
+    figures = importlib.import_module("figures")
+    before = time.process_time()
+    read = [figures.cpu_of(os.getpid()) for _ in range(100)]
+    after = time.process_time()
+    assert before <= read[0] < read[-1] <= after
+    assert len(set(read)) == 100
+    with pytest.raises(OSError, match="No such process"):
+        figures.cpu_of(2**22 + 1)
