@@ -158,6 +158,16 @@ def test_an_id_is_used_once(state: State) -> None:
     assert list(state.traces.events(RUN)) == [begun()]
 
 
+def test_the_run_that_was_begun_last_is_known(state: State) -> None:
+    traces = state.traces
+    assert traces.last_begun() == ""
+    for run in sorted(RUNS):
+        stored(state, [begun()], run)
+        assert traces.last_begun() == run
+    traces.remove(run)
+    assert traces.last_begun() == traces.newest_ids()[0]
+
+
 def test_runs_are_found_by_the_beginning_of_their_id_and_counted_back(state: State) -> None:
     traces = state.traces
     with pytest.raises(UsageError, match="there is no run"):

@@ -203,6 +203,28 @@ def test_who_follows_a_trace_reads_nothing_again_when_it_is_compressed(tmp_path:
     assert TraceFollower(store.path(RUN)).read() == events
 
 
+def test_the_run_that_was_begun_last_is_found_without_a_list_of_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = TraceStore(tmp_path / "traces")
+    for number in range(300):
+        run = f"20261120-101112-{number:06x}"
+        begin_run(store, run, [begun()]).close()
+    monkeypatch.setattr(store, "_names", lambda: pytest.fail("the directory was listed"))
+    assert store.last_begun() == run
+
+
+@pytest.mark.parametrize(
+    "announced", [b"", b"20261120-101112-0000", b"../outside\n", b"gone\t\n", b"x" * 9000 + b"\n"]
+)
+def test_announcements_that_name_no_run_are_not_believed(tmp_path: Path, announced: bytes) -> None:
+    store = TraceStore(tmp_path / "traces")
+    begin_run(store, RUN, [begun()]).close()
+    (tmp_path / "outside.jsonl").write_text("")
+    (tmp_path / "traces.new").write_bytes(announced)
+    assert store.last_begun() == RUN
+
+
 def test_a_trace_that_fills_no_more_than_a_block_stays_as_its_lines(tmp_path: Path) -> None:
     """Compressed it would take a block of the disk as well; a byte more is compressed."""
     store = TraceStore(tmp_path)

@@ -638,10 +638,10 @@ def find_lost_calls(settings: Settings, *, newest_only: bool = False) -> str:
     # Of each run its tokens and the workers that it asked
     spent: list[tuple[int, set[str]]] = []
     if newest_only:
-        for run in state.traces.newest_ids():
-            if run >= since:
-                trace = state.traces.trace(run, pieces=False)
-                spent.append((trace.usage.tokens, {record.worker for record in trace.steps}))
+        run = state.traces.last_begun()
+        if run >= since:
+            trace = state.traces.trace(run, pieces=False)
+            spent.append((trace.usage.tokens, {record.worker for record in trace.steps}))
     else:
         rows, _ = state.traces.newest(RunQuery(since=since), -1)
         for row in rows:

@@ -311,6 +311,14 @@ class Traces(ABC):
         """
         return self.runs()[:count]
 
+    def last_begun(self) -> str:
+        """Return the id of the run that was begun last, empty where there is none.
+
+        It takes the same time among many runs; one that was copied here may be newer. Raises
+        `UsageError` where runs cannot be read.
+        """
+        return "".join(self.newest_ids())
+
     @abstractmethod
     def newest(self, query: RunQuery = EVERY_RUN, count: int = 20) -> tuple[list[StoredRun], bool]:
         """Return the newest matching runs, all for -1, and whether there are more.

@@ -131,6 +131,8 @@ def normalize_terms(terms: Iterable[str]) -> tuple[str, ...]:
     return tuple(filter(None, normalized))
 
 
+# Of the end of the announcements, in which the last one is looked for
+MAX_ANNOUNCEMENT_BYTES: Final = 4096
 OFFERED_NAMES: Final = 200  # Ids that are offered to a shell for completion
 _PUNCTUATION: Final = str.maketrans("", "", "-._")
 
@@ -162,3 +164,21 @@ def announce_run(directory: str, run: str, origin: str) -> None:
             os.write(file, f"{run}\t{origin}\n".encode("utf-8", "replace"))
         finally:
             os.close(file)
+
+
+def last_announced_run(directory: str) -> str:
+    """Return the run that was announced last; empty where that is not known."""
+    try:
+        with open(f"{directory}.new", "rb") as file:  # noqa: PTH123
+            start = max(0, os.fstat(file.fileno()).st_size - MAX_ANNOUNCEMENT_BYTES)
+            file.seek(start)
+            lines = file.read().split(b"\n")
+    except OSError:
+        return ""
+    if start > 0:
+        del lines[0]  # it is cut
+    if len(lines) < 2:
+        return ""
+    run = lines[-2].partition(b"\t")[0].decode("utf-8", "replace")
+    is_name = run.isprintable() and "/" not in run
+    return run if is_name else ""

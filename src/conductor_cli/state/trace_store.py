@@ -14,7 +14,13 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
 from conductor_cli.state.interfaces import TraceCheck, Traces
 from conductor_cli.state.run_index import RunIndex
-from conductor_cli.state.stored_run import EVERY_RUN, SUFFIX, RunQuery, StoredRun
+from conductor_cli.state.stored_run import (
+    EVERY_RUN,
+    SUFFIX,
+    RunQuery,
+    StoredRun,
+    last_announced_run,
+)
 from conductor_cli.state.trace_check import ASIDE, check_trace, repair_trace
 from conductor_cli.state.trace_file import (
     TraceFollower,
@@ -61,6 +67,12 @@ class TraceStore(Traces):
             return []
         since = newest[-1][:_SECOND]
         return self._newest_first([name for name in names if name >= since])[:count]
+
+    def last_begun(self) -> str:
+        run = last_announced_run(str(self.directory))
+        if run and self.path(run).exists():
+            return run
+        return super().last_begun()
 
     def _names(self) -> list[str]:
         """Return the names of all traces. Raises `UsageError`."""
