@@ -296,7 +296,7 @@ def test_a_login_goes_on_in_the_browser_and_lasts(
     stage.ok("tools", "test", "web")
     assert not log.exists()
     with monkeypatch.context() as patch:
-        patch.setattr(sessions, "EARLY", 1e6)  # as if they had ended
+        patch.setattr(sessions, "RENEWAL_SECONDS", 1e6)  # as if they had ended
         assert "web offers 1 tool" in stage.ok("tools", "test", "web").out
     assert log.read_text().split() == ["refresh"]
     stored = json.loads(

@@ -139,7 +139,9 @@ def test_vote_samples_are_independent(tmp_path: Path) -> None:
 
 def test_reflection_counts_the_last_answer_and_repeats_no_request(tmp_path: Path) -> None:
     model = worker_model("bob")
-    model.reply = lambda request: ["4" if baselines.LOOK in request.messages[0].content else "5"]
+    model.reply = lambda request: [
+        "4" if baselines.REFLECTION_SUBTASK in request.messages[0].content else "5"
+    ]
     evaluation = run_evaluation(
         tmp_path / "e", orchestra({"bob": model}), cases(1), ["reflect:bob", "alone:bob"]
     )

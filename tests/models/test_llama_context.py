@@ -14,7 +14,7 @@ from conductor_cli.models.llama import loading
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import MIN_GRAMMAR_REPLY
 from conductor_cli.models.llama.loading import LlamaOptions
-from conductor_cli.run.executor import FATAL
+from conductor_cli.run.executor import FATAL_REASONS
 from tests.models.kit import text, used
 from tests.models.test_llama import ask, clear, opened, play, reply_texts
 from tests.tiny_gguf import Extra, lora, make
@@ -104,7 +104,7 @@ def test_a_larger_context_that_cannot_be_had_is_told_and_the_smaller_one_stays(
                 list(engine.generate(ask(LONG), CancelToken()))
         assert "too little memory" in error.value.hint
         assert error.value.reason == "length"
-        assert error.value.reason not in FATAL
+        assert error.value.reason not in FATAL_REASONS
         assert engine.context is context
         again = list(engine.generate(ask(), CancelToken()))
         assert text(again) == before

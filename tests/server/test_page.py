@@ -32,7 +32,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price
 from conductor_cli.server.client_keys import ClientKey
 from conductor_cli.server.http.access import CLIENT_KEY
-from conductor_cli.server.http.page import TICK, page_routes
+from conductor_cli.server.http.page import TICK_SECONDS, page_routes
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import TWO, Stage, stalls
 from tests.server.chromium import AXE, chromium
@@ -251,7 +251,7 @@ def test_a_replay_begins_anywhere_and_ends_as_the_run_did(
     *frames, end = messages(
         client.get(f"{RUNS}/{RUN}/frames", params={"speed": 16, "from": 1}).text
     )
-    assert 1 < len(frames) <= 1 / TICK
+    assert 1 < len(frames) <= 1 / TICK_SECONDS
     times = [frame["at"] for _, _, frame in frames]
     assert (times == sorted(times), times[0] < 2, times[-1]) == (True, True, 10.75)
     assert frames[0][2]["state"] == "planning"

@@ -362,7 +362,7 @@ def test_a_process_that_dies_while_indexing_keeps_its_work(
             raise KeyboardInterrupt
         return whole(directory, run)
 
-    monkeypatch.setattr(run_summary, "BATCH", 2)
+    monkeypatch.setattr(run_summary, "BATCH_RUNS", 2)
     monkeypatch.setattr(run_summary, "summarize_run", dies_once)
     with pytest.raises(KeyboardInterrupt):
         listed(store)
@@ -378,7 +378,7 @@ def test_many_files_are_read_by_several_processes(
 
     None is missing where a process dies, and none remains.
     """
-    monkeypatch.setattr(run_summary, "BATCH", 2)
+    monkeypatch.setattr(run_summary, "BATCH_RUNS", 2)
     runs = [put(store, day, f"question {day}") for day in range(1, 13)]
     own_pid = os.getpid()
     children = Path(f"/proc/{own_pid}/task/{threading.get_native_id()}/children")

@@ -209,7 +209,7 @@ def test_a_move_that_was_stopped_goes_on(
     target = files(tmp_path / "b")
     steps = list[str]()
     fill(source)
-    monkeypatch.setattr(upkeep, "BATCH", 1)
+    monkeypatch.setattr(upkeep, "BATCH_ROWS", 1)
 
     def stops(kind: str, number: int) -> None:
         steps.append(kind)

@@ -13,12 +13,12 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.views.html import html_page
 from conductor_cli.views.run_text import message_text
 from conductor_cli.views.text_layout import Screen
-from conductor_cli.views.trace_text import WIDE, page_text, step_lines, trace_lines
+from conductor_cli.views.trace_text import WIDE_SCREEN, page_text, step_lines, trace_lines
 from tests.traces.make import CHART, hostile, tools
 from tests.views.terminals import trace_of
 
 
-def trace_text(trace: Trace, *, prompts: bool = False, screen: Screen = WIDE) -> str:
+def trace_text(trace: Trace, *, prompts: bool = False, screen: Screen = WIDE_SCREEN) -> str:
     return page_text(trace_lines(trace, prompts=prompts, screen=screen))
 
 

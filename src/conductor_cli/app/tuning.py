@@ -69,7 +69,7 @@ be no chance.
 """
 
 # Of a right answer, what the costs of the dearest worker weigh: they decide between equals
-CHEAPER: Final = 0.02
+COST_WEIGHT: Final = 0.02
 
 Array = Any  # A numpy array; numpy is slow to import
 
@@ -252,7 +252,7 @@ def _score_workers(halves: Halves) -> Array:
         prices.append(prices_of_case)
     costs = np.array(prices)
     dearest = max(float(costs.mean(axis=0).max()), 1e-12)
-    return np.array(rights) - CHEAPER * costs / dearest
+    return np.array(rights) - COST_WEIGHT * costs / dearest
 
 
 def _proving_outcomes(
@@ -434,7 +434,7 @@ def _search(start: Array, design: Array, scores: Array, seed: int) -> Array:
 
 # How to plan
 
-BATCH: Final = 6  # Plans that the reflecting model is shown at a time
+BATCH_PLANS: Final = 6  # Plans that the reflecting model is shown at a time
 SHOWN_PLANS: Final = 4  # Plans that worked which the planner is shown
 MAX_TEXT: Final = 4000  # Characters of a text that the reflecting model writes
 NO_ADVICE: Final = "Nothing yet."
@@ -506,7 +506,7 @@ async def improve_plans(
                 valset=search.hidden,
                 adapter=search,
                 seed=request.seed,
-                reflection_minibatch_size=BATCH,
+                reflection_minibatch_size=BATCH_PLANS,
                 max_metric_calls=plans,
                 logger=silent,
                 stop_callbacks=lambda _: search.stopped,

@@ -37,7 +37,7 @@ _UNREAD: Final = {
     "{http://schemas.openxmlformats.org/drawingml/2006/diagram}relIds": "diagrams",
 }
 """Elements whose content stands in another part of the document, and what it is called."""
-_DEEPEST: Final = 40  # Parts of an equation in each other that are told apart
+_MAX_DEPTH: Final = 40  # Parts of an equation in each other that are told apart
 
 
 def prepare(document: bytes, most: int) -> tuple[bytes, dict[str, int], bool]:
@@ -174,7 +174,7 @@ def _equation(part: Element | None, depth: int = 0) -> str:
     """Return an equation in a line, with a bracket wherever its form says what belongs together."""
     if part is None:
         return ""
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return "".join(text.text or "" for text in part.iter() if text.tag in _TEXTS)
 
     def of(name: str) -> str:

@@ -20,7 +20,7 @@ CTRL_D: Final = b"\x04"
 _NO_KEY: Final = b"\0"
 # The terminals whose mode is changed now, each with its mode before
 _changed: Final[list[tuple[int, list[Any]]]] = []
-LONGEST: Final = 4096  # Bytes of a line that a terminal takes
+MAX_LINE_BYTES: Final = 4096  # Bytes of a line that a terminal takes
 
 
 class NoAnswer(Exception):
@@ -76,14 +76,14 @@ class Keyboard:
         Raises `NoAnswer`.
         """
         with _terminal_mode(self.file):
-            return self._read(LONGEST).rstrip("\r\n")
+            return self._read(MAX_LINE_BYTES).rstrip("\r\n")
 
     def _read(self, most: int) -> str:
         try:
             ready = select.select([self.file, self._woken], [], [])[0]
             is_nudged = self._woken in ready and not self._is_over
             if is_nudged:
-                os.read(self._woken, LONGEST)
+                os.read(self._woken, MAX_LINE_BYTES)
             typed = b""
             if self._woken not in ready:
                 typed = os.read(self.file, most)

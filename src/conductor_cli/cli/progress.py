@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from conductor_cli.config.settings import Settings
 
 
-PERIOD: Final = 5.0  # Seconds between two plain lines about one task
+PERIOD_SECONDS: Final = 5.0  # Seconds between two plain lines about one task
 
 
 class ProgressDisplay:
@@ -60,7 +60,7 @@ class ProgressLines(ProgressDisplay):
             self._first = done
             due = not finished
         else:
-            due = now - self._shown >= PERIOD
+            due = now - self._shown >= PERIOD_SECONDS
         # The end of a download is announced by its command; the end of an evaluation's runs is not.
         if due or (finished and self._unit != "bytes"):
             self._shown = now

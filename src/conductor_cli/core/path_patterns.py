@@ -34,7 +34,7 @@ _CLASSES: Final = {
 }
 
 _NEVER: Final = rb"(?!)"
-_SHORT: Final = 100
+_MAX_SHORT_BYTES: Final = 100
 """Bytes of an expression that is searched for together with others: long ones would take long to
 compile twice.
 """
@@ -125,7 +125,11 @@ class IgnoreFile:
         # Most rules are one name, and most names match none of them: that is one search.
         for rule in self._rules:
             expression = rule.pattern.names[0]
-            if rule.anywhere and expression is not None and len(expression.pattern) < _SHORT:
+            if (
+                rule.anywhere
+                and expression is not None
+                and len(expression.pattern) < _MAX_SHORT_BYTES
+            ):
                 names.append(expression.pattern)
             else:
                 self._elsewhere.append(rule)

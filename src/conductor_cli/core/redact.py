@@ -41,7 +41,7 @@ looked up.
 """
 
 _PART: Final = 4
-_SHORTEST: Final = 16
+_MIN_RUN_LENGTH: Final = 16
 _ALTERNATIONS: Final = 2  # Changes between small letters, large ones and digits in a run
 
 _ALPHANUMERIC: Final = frozenset(ascii_letters + digits)
@@ -213,7 +213,7 @@ def _pieces(forms: Iterable[bytes], size: int) -> set[bytes]:
 def looks_random(text: str) -> bool:
     """Return whether a key is long enough, and alternates often enough, not to be made of words."""
     letters = [letter for letter in text if letter in _ALPHANUMERIC]
-    return len(letters) >= _SHORTEST and sum(_changes(letters)) * 5 >= len(letters)
+    return len(letters) >= _MIN_RUN_LENGTH and sum(_changes(letters)) * 5 >= len(letters)
 
 
 def _normal(text: str) -> bytes:

@@ -27,7 +27,7 @@ from conductor_cli.system.installation import extra_command
 
 TIMEOUT: Final = 8.0  # Seconds for one comparison; what takes longer counts as not equal
 START_TIMEOUT: Final = 120.0  # Seconds for the import of the library
-ROUNDED: Final = 1e-5  # Nearer than this the library takes different numbers for equal
+ROUNDING_TOLERANCE: Final = 1e-5  # Nearer than this the library takes different numbers for equal
 MAX_MEMORY: Final = 2 << 30  # Bytes of address space, on systems that can limit it
 
 
@@ -392,7 +392,7 @@ def _is_same(verify: Any, expected: list[Any], given: list[Any]) -> bool:  # noq
     if not (_is_exact_number(first) and _is_exact_number(other)):
         return True
     difference = abs(first.doit() - other.doit())
-    return bool(difference == 0 or difference > ROUNDED)
+    return bool(difference == 0 or difference > ROUNDING_TOLERANCE)
 
 
 def _is_exact_number(value: Any) -> bool:  # noqa: ANN401 - an object of the library's

@@ -24,7 +24,7 @@ from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals.judge import INSTRUCTIONS
 from conductor_cli.evals.outcomes import OF_THE_SYSTEM, EvaluationSpec
 from conductor_cli.evals.summary import (
-    ENOUGH,
+    MIN_JUDGED_SHARE,
     Comparison,
     Interval,
     ProvedDifference,
@@ -248,7 +248,7 @@ def _compared(summary: Summary) -> list[tuple[Comparison, SystemResult]]:
         comparison = system.versus_best
         if comparison is None or system.name in (BEST_ROUTING, BEST_WORKER):
             continue
-        if comparison.cases < ENOUGH * best.accuracy.cases:
+        if comparison.cases < MIN_JUDGED_SHARE * best.accuracy.cases:
             continue
         if _is_single_worker(system.name):
             single_workers.append((comparison, system))

@@ -69,7 +69,7 @@ _NO_NESTING: Final = ("--unshare-user", "--disable-userns", "--uid", "65534", "-
 RUNNER: Final = Path(__file__).with_name("sandbox_runner.py")
 START_SECONDS: Final = 60.0  # In which a sandbox starts, by the clock
 # Seconds between two looks at the processes, the memory and the time of a sandbox
-POLL: Final = 0.05
+POLL_SECONDS: Final = 0.05
 OWN_PROCESSES: Final = 1  # Those of a sandbox without a program: the runner
 MAX_MESSAGE: Final = 80 << 20  # Bytes of a message from the sandbox, beside an output
 
@@ -422,7 +422,7 @@ class Sandbox:
                     return reply
             rest = self._transfer(rest)
             # Most replies come at once, and need no look at what the sandbox uses.
-            if (now := time.monotonic()) - self._looked > POLL:
+            if (now := time.monotonic()) - self._looked > POLL_SECONDS:
                 self._looked = now
                 used = self._check_limits()
                 if cpu_end is None:
@@ -443,7 +443,7 @@ class Sandbox:
             selector.register(stdout, selectors.EVENT_READ)
             if rest:
                 selector.register(stdin, selectors.EVENT_WRITE)
-            ready = [key.fileobj for key, _ in selector.select(POLL)]
+            ready = [key.fileobj for key, _ in selector.select(POLL_SECONDS)]
         with suppress(BlockingIOError, BrokenPipeError):
             if stdin in ready:
                 rest = rest[os.write(stdin.fileno(), rest[: 1 << 20]) :]

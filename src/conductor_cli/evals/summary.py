@@ -257,7 +257,7 @@ def round_up(number: int) -> int:
     return -(-number // unit) * unit
 
 
-ENOUGH: Final = 0.5
+MIN_JUDGED_SHARE: Final = 0.5
 """The share of all cases that must be judged for a worker before others are compared with it. A
 worker that hardly ever answered would leave almost no case for the comparison.
 """
@@ -600,7 +600,9 @@ def _candidates(right: Mapping[str, _ByCase], cases: int) -> list[str]:
     If no worker ran alone, the best worker by card stands in for them.
     """
     singles = [name for name in right if _is_single(name)] or [BEST_WORKER]
-    return [name for name in singles if len(right.get(name, ())) >= max(ENOUGH * cases, 1)]
+    return [
+        name for name in singles if len(right.get(name, ())) >= max(MIN_JUDGED_SHARE * cases, 1)
+    ]
 
 
 def _best_single_worker(right: Mapping[str, _ByCase], cases: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ from conductor_cli.evals.cases import Case, extract_answer
 from conductor_cli.run import Orchestra, Team
 
 VOTE_COUNT: Final = 5
-LOOKS: Final = 5
+REFLECTION_COUNT: Final = 5
 """How often a worker looks at its own answer: the five turns of reflection of arXiv 2512.04388,
 table 7.
 """
@@ -44,7 +44,7 @@ against each other, keep \
 what holds, and give one answer of your own, better than each of them, in the form the question \
 asks for."""
 
-LOOK: Final = """\
+REFLECTION_SUBTASK: Final = """\
 Above is an answer that was given to the question. Check it: is each step right, and does it do \
 all that the question \
 asks? If it is right, give the same answer again. If it is wrong, give a right one. Use the form \
@@ -132,7 +132,7 @@ def _render_prompt(question: Question, step: Step, seen_steps: Sequence[SeenStep
         if item.answer is None:
             continue
         origin = {"step": str(item.number), "worker": item.worker}
-        if step.subtask == LOOK:
+        if step.subtask == REFLECTION_SUBTASK:
             # A look at the same answer again must be the same request, so it does not count which
             # look it is.
             origin = {}
@@ -378,7 +378,7 @@ def _build_systems(team: Team, cases: Sequence[Case], keywords: Keywords) -> lis
             configure=partial(without_planner, workers=(best,)),
         ),
         _keyword_system(workers, keywords),
-        *_single_workers(team, REFLECT, LOOKS),
+        *_single_workers(team, REFLECT, REFLECTION_COUNT),
         _voting_system(best),
         _mixing_system(workers, best),
         _routing_system(workers, cases),
@@ -405,7 +405,7 @@ def _single_workers(team: Team, name: str, looks: int = 0) -> Iterator[System]:
             continue
         checks = []
         for number in range(1, looks + 1):
-            checks.append(Step(worker=worker.name, subtask=LOOK, access=(number,)))
+            checks.append(Step(worker=worker.name, subtask=REFLECTION_SUBTASK, access=(number,)))
         missing = ""
         if worker.name in team.unavailable:
             missing = team.unavailable[worker.name].message

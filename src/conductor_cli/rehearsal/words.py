@@ -360,7 +360,7 @@ CAPABILITIES: Final = (
 )
 """What the demo models can do, in words for an error message."""
 
-LARGEST: Final = 150  # The largest number of a question
+MAX_NUMBER: Final = 150  # The largest number of a question
 MAX_OPERANDS: Final = 8
 
 _ANY_WORD: Final = frozenset({"spelling", "counting", "comparing"})  # Skills that work on any word
@@ -402,7 +402,7 @@ def is_known(question: str) -> bool:
     for operand in given:
         if operand.isdecimal():
             number = parse_whole_number(operand)
-            is_known = number is not None and number <= LARGEST
+            is_known = number is not None and number <= MAX_NUMBER
         else:
             is_known = operand.isalpha() and (takes_any_word or operand in world().subjects)
         if not is_known:

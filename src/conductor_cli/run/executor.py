@@ -26,7 +26,7 @@ from conductor_cli.run.attempt import Attempt, retry_wait, steps_seen_by
 from conductor_cli.run.state import Nesting, RunState
 from conductor_cli.run.tool_loop import tell_of_changes
 
-FATAL: Final = frozenset({"auth", "missing", "file"})
+FATAL_REASONS: Final = frozenset({"auth", "missing", "file"})
 """Reasons that will not change within a run: the worker is not asked again."""
 
 MAY_BE_THE_SCHEMA: Final = frozenset({"overloaded", "broken", "empty_answer"})
@@ -121,7 +121,7 @@ class _WorkerStep:
                 failure = replace(
                     with_key_hint(call.worker, error.failure), message=f"{name}: {error.message}"
                 )
-                if error.reason in FATAL:
+                if error.reason in FATAL_REASONS:
                     state.resources.give_up_worker(name, failure)
                 # No retry once the run is ending, nor after text that the user has already seen as
                 # the answer.

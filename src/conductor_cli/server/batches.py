@@ -63,7 +63,7 @@ from conductor_cli.server.http.access import (
 )
 from conductor_cli.server.http.answers import answering
 from conductor_cli.server.http.body import read_body, read_json_body
-from conductor_cli.state.served_files import OVER, HeldBatch, Record, ServedFiles
+from conductor_cli.state.served_files import END_STATES, HeldBatch, Record, ServedFiles
 from conductor_cli.system.threads import FILE_WORK
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class Batches:
 
     async def _get(self, http: Request) -> Record:
         record = await find_named(self._store, "batch", http)
-        if record["status"] in OVER:
+        if record["status"] in END_STATES:
             return without_owner(record)
         if await asyncio.to_thread(self._store.is_cancelled, record["id"]):
             record["status"] = "cancelling"
@@ -228,7 +228,7 @@ class Batches:
 
     async def _cancel(self, http: Request) -> Record:
         record = await self._get(http)
-        if record["status"] in OVER:
+        if record["status"] in END_STATES:
             raise RequestError(409, "batch_is_over", f"the batch is {record['status']} already")
         await asyncio.to_thread(self._store.cancel, record["id"])
         return await self._get(http)
@@ -357,7 +357,7 @@ class _Work:
 
     async def perform(self) -> None:
         """Work to the end, or until it is cancelled or expires."""
-        if self._record["status"] not in OVER and not await self._patiently(self._has_input):
+        if self._record["status"] not in END_STATES and not await self._patiently(self._has_input):
             fault = _fault("input_file_missing", "its file is gone")
             self._record["errors"] = {"object": "list", "data": [fault]}
             await self._enter("failed")
@@ -381,7 +381,7 @@ class _Work:
         self._record |= {"status": status, f"{status}_at": int(time.time())}
 
         def write() -> None:
-            files = self._name_files() if status in OVER else []
+            files = self._name_files() if status in END_STATES else []
             self._batch.write(self._record, files)
 
         await self._patiently(write)

@@ -34,7 +34,7 @@ follow.
 """
 
 MAX_LETTERS: Final = 8
-_MORE: Final = 32
+_CONTINUATION_BIT: Final = 32
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 OLD_FORMATS: Final = (1, 2)
@@ -215,9 +215,9 @@ def _read_numbers(letters: str) -> Iterator[int]:
         value = LETTERS.find(letter)
         if value < 0 or digits == MAX_LETTERS:
             raise DecodeError("its cuts are no numbers")
-        number |= value % _MORE << 5 * digits
+        number |= value % _CONTINUATION_BIT << 5 * digits
         digits += 1
-        if value < _MORE:
+        if value < _CONTINUATION_BIT:
             yield number
             number = 0
             digits = 0

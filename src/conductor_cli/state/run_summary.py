@@ -118,7 +118,7 @@ def _all_steps(trace: Trace) -> Iterator[StepRecord]:
             yield from _all_steps(record.nested)
 
 
-BATCH: Final = 200
+BATCH_RUNS: Final = 200
 """Files that are read and written to the index at once, so that a process that is killed keeps most
 of its work.
 """
@@ -128,7 +128,7 @@ MAX_PROCESSES: Final = 4
 
 def summarize_runs(directory: str, runs: Sequence[str]) -> Iterator[list[StoredRun]]:
     """Yield the rows of these runs, in batches."""
-    batches = [runs[start : start + BATCH] for start in range(0, len(runs), BATCH)]
+    batches = [runs[start : start + BATCH_RUNS] for start in range(0, len(runs), BATCH_RUNS)]
     count = min(MAX_PROCESSES, os.cpu_count() or 1, len(batches) // 2)
     done = 0
     # A fork copies no other thread, and whatever such a thread has locked would stay locked.

@@ -19,9 +19,9 @@ Record = dict[str, Any]
 not.
 """
 
-PRIVATE: Final = 0o600
+PRIVATE_MODE: Final = 0o600
 
-OVER: Final = frozenset({"completed", "failed", "expired", "cancelled"})
+END_STATES: Final = frozenset({"completed", "failed", "expired", "cancelled"})
 """The states in which nothing more becomes of a batch."""
 
 
@@ -72,7 +72,7 @@ class ServedFiles:
         """Keep a record, in the place of an earlier one."""
         path = self._path_of(record["id"], ".json")
         make_private_directory(path.parent)
-        write_atomically(path, json.dumps(record), mode=PRIVATE)
+        write_atomically(path, json.dumps(record), mode=PRIVATE_MODE)
 
     def find(self, name: str) -> Record | None:
         """Return the record of an id; None where there is none."""
@@ -91,7 +91,9 @@ class ServedFiles:
 
     def open_batches(self) -> list[Record]:
         return [
-            record for record in self.all("batch") if record.get("status", "failed") not in OVER
+            record
+            for record in self.all("batch")
+            if record.get("status", "failed") not in END_STATES
         ]
 
     def add(self, record: Record, pieces: Iterable[bytes]) -> None:
@@ -100,7 +102,7 @@ class ServedFiles:
         make_private_directory(path.parent)
         try:
             with path.open("wb") as file:
-                path.chmod(PRIVATE)
+                path.chmod(PRIVATE_MODE)
                 file.writelines(pieces)
             record["bytes"] = path.stat().st_size
             self.write(record)
@@ -118,7 +120,7 @@ class ServedFiles:
 
     def cancel(self, name: str) -> None:
         """Tell whoever works on a batch that its client wants no more of it."""
-        self._path_of(name, ".cancel").touch(mode=PRIVATE)
+        self._path_of(name, ".cancel").touch(mode=PRIVATE_MODE)
 
     def is_cancelled(self, name: str) -> bool:
         return self._path_of(name, ".cancel").exists()
@@ -136,7 +138,7 @@ class ServedFiles:
 
         with exclusive_lock(self._path_of(name, ".lock"), busy, seconds=0):
             yield HeldBatch(self, name)
-            if (self.find(name) or {}).get("status") in OVER:
+            if (self.find(name) or {}).get("status") in END_STATES:
                 self._path_of(name, ".cancel").unlink(missing_ok=True)
 
     def _path_of(self, name: str, suffix: str) -> Path:

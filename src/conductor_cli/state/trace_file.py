@@ -53,7 +53,7 @@ SMALL_WINDOW_BITS: Final = 16 + 14
 SMALL_WINDOW_BYTES: Final = 1 << 14
 SMALL_MEMORY_LEVEL: Final = 7
 BLOCK_BYTES: Final = 256 << 10  # Bytes that a follower reads at once
-STARTING: Final = 1.0  # Seconds that a writer may take between making a file and locking it
+START_SECONDS: Final = 1.0  # Seconds that a writer may take between making a file and locking it
 MAX_NOTICES: Final = 20  # Notices about damaged lines of one file
 ENDS: Final = (ev.RunFinished, ev.RunFailed)  # The last event of a run
 _HINT: Final = "conductor trace verify says what is wrong with it"
@@ -410,7 +410,7 @@ class TraceFollower:
         return max(0.0, time.time() - self._changed)
 
     def is_written(self) -> bool:
-        return is_live(self._path) or self.idle < STARTING
+        return is_live(self._path) or self.idle < START_SECONDS
 
 
 def unreadable(path: Path | str, error: OSError) -> UsageError:

@@ -28,7 +28,7 @@ DISK_FULL_ERRORS: Final = frozenset(
 reached.
 """
 
-READABLE: Final = 0o666  # permissions of what everybody may read, before the user's umask
+READABLE_MODE: Final = 0o666  # permissions of what everybody may read, before the user's umask
 
 
 def free_bytes(directory: Path) -> int:
@@ -157,7 +157,7 @@ def link_or_copy(path: Path, second: Path) -> None:
         shutil.copyfile(path, second)
 
 
-def write_atomically(path: Path, *content: str | bytes, mode: int = READABLE) -> None:
+def write_atomically(path: Path, *content: str | bytes, mode: int = READABLE_MODE) -> None:
     """Write a file completely or not at all. A symbolic link is followed and stays a link.
 
     Raises `OSError`.
@@ -178,7 +178,7 @@ def write_atomically(path: Path, *content: str | bytes, mode: int = READABLE) ->
     with temporary_path(path) as temporary:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
-            if before is not None and mode == READABLE:
+            if before is not None and mode == READABLE_MODE:
                 os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
             file.writelines(pieces)
             file.flush()

@@ -212,14 +212,14 @@ def wrap_text(text: str, width: int) -> list[str]:
 
 
 # Lines are wrapped for at least so many columns; a narrower terminal breaks them itself
-NARROWEST: Final = 20
+MIN_COLUMNS: Final = 20
 
 _INDENT: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
 """The indent of a line with its number or label. The rest of a wrapped line is aligned after it."""
 
 
 def terminal_width(stream: TextIO) -> int:
-    """Return the columns of a stream's terminal, or COLUMNS, at least `NARROWEST`.
+    """Return the columns of a stream's terminal, or COLUMNS, at least `MIN_COLUMNS`.
 
     0 where it is no terminal.
     """
@@ -228,7 +228,7 @@ def terminal_width(stream: TextIO) -> int:
             given = os.environ.get("COLUMNS", "")
             columns = int(given) if given.isdecimal() else 0
             columns = columns or os.get_terminal_size(stream.fileno()).columns
-            return max(columns, NARROWEST) if columns else 0
+            return max(columns, MIN_COLUMNS) if columns else 0
     return 0
 
 

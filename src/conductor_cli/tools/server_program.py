@@ -34,11 +34,11 @@ MAX_MESSAGE: Final = 16 << 20  # Bytes of one message. A program that sends a lo
 MAX_VALUES: Final = 250_000  # Of the JSON of one message: each takes time and memory to read
 MAX_GARBAGE: Final = 1000
 """Lines that are no message, such as a program's own remarks. After so many of them it is ended."""
-GRACE: Final = 0.3
+GRACE_SECONDS: Final = 0.3
 """Seconds that a program has to end by itself after its input ends. Then it gets SIGTERM, and
 SIGKILL after 0.5.
 """
-KILLED: Final = 0.8
+KILL_SECONDS: Final = 0.8
 """Seconds in which the guard has killed what does not end. It goes on by itself where that is too
 short.
 """
@@ -146,7 +146,7 @@ class ServerProgram:
         return await self._last_words(program)
 
     async def _last_words(self, program: GuardedProgram) -> str:
-        ending = await program.ending(GRACE)
+        ending = await program.ending(GRACE_SECONDS)
         if ending.problem:
             return f"{self._command[0]} cannot be started: {ending.problem}"
         lines = [one_line(line) for line in program.complaint.splitlines()]
@@ -213,9 +213,9 @@ async def _end(program: GuardedProgram) -> None:
     if process.stdin is not None:
         with suppress(OSError, RuntimeError):
             process.stdin.close()
-    if not await _ended(process, GRACE):
+    if not await _ended(process, GRACE_SECONDS):
         program.stop()
-        await _ended(process, KILLED)
+        await _ended(process, KILL_SECONDS)
     await program.close()
 
 

@@ -49,7 +49,7 @@ LOGIN: Final = 300.0  # Seconds for a server to start where the user logs in mea
 END: Final = 1.5  # Seconds for a server to end before it is left behind
 MAX_STARTS: Final = 3  # How often a server is started in one run
 MAX_PAGES: Final = 100
-EARLY: Final = 30.0  # Seconds before its end that a token is renewed
+RENEWAL_SECONDS: Final = 30.0  # Seconds before its end that a token is renewed
 MAX_SCOPE: Final = 1000  # Characters of the rights that a server asks for
 ANSWER_SECONDS: Final = 30.0  # To connect to a server at an address, and to send it something
 STREAM_SECONDS: Final = 300.0  # How long a stream of such a server may be silent
@@ -71,7 +71,8 @@ async def login_client(server: ToolServer, login: Login) -> OAuthClientProvider:
     from mcp.shared.auth import OAuthClientMetadata
     from pydantic import AnyUrl
 
-    if login.kept.get("until", 0.0) < time.time() + EARLY:  # another process may have renewed it
+    # Another process may have renewed it
+    if login.kept.get("until", 0.0) < time.time() + RENEWAL_SECONDS:
         login.kept = await asyncio.to_thread(login.load)
     storage = _KeptLogin(login)
     visit = _LoginVisit(server, login)
@@ -106,7 +107,7 @@ class _KeptLogin:
         self._context = context
         kept = self._kept
         if kept:
-            context.token_expiry_time = max(kept["until"] - EARLY, 1.0)
+            context.token_expiry_time = max(kept["until"] - RENEWAL_SECONDS, 1.0)
         if "server" in kept:
             context.oauth_metadata = OAuthMetadata.model_validate(kept["server"])
         if "resource" in kept:

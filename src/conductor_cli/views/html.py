@@ -39,7 +39,7 @@ from conductor_cli.views.run_text import (
     short_name,
 )
 from conductor_cli.views.run_tree import TreeLayout, run_tree, tree_lines
-from conductor_cli.views.text_layout import WIDEST, Screen, line_texts
+from conductor_cli.views.text_layout import MAX_COLUMNS, Screen, line_texts
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -360,7 +360,7 @@ def page_facts(trace: Trace) -> list[str]:
 
 def tree_text(trace: Trace) -> str:
     """Return the plan as a tree of lines."""
-    layout = TreeLayout(Screen(width=WIDEST), ended=10)
+    layout = TreeLayout(Screen(width=MAX_COLUMNS), ended=10)
     return "\n".join(line_texts(tree_lines(run_tree(trace), layout)))
 
 

@@ -20,7 +20,7 @@ from rich.theme import Theme
 
 from conductor_cli.views.plain import AnswerSink
 from conductor_cli.views.styled_lines import LiveLines
-from conductor_cli.views.text_layout import UNSEEN, WIDEST
+from conductor_cli.views.text_layout import MAX_COLUMNS, UNSEEN
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -155,7 +155,7 @@ class Rendered:
             return
         if self._follows:
             yield Segment.line()
-        options = options.update(width=min(WIDEST, options.max_width), height=None)
+        options = options.update(width=min(MAX_COLUMNS, options.max_width), height=None)
         try:
             shown: RenderableType = Text(self._text)
             if len(self._text) <= MAX_RENDERED_CHARACTERS:

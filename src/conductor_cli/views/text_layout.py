@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Span = tuple[str, str]  # Text, and the name of its style
 Line = tuple[Span, ...]
 BLANK: Final[Line] = (("", "plain"),)
-WIDEST: Final = 100
+MAX_COLUMNS: Final = 100
 """Beyond this many columns prose is hard to read, and figures at the right edge are too far from
 their row.
 """
@@ -235,7 +235,7 @@ def cut(line: Line, width: int) -> Line:
 
 def page_screen(width: int, encoding: str, environ: Mapping[str, str]) -> Screen:
     """Return a screen for a page of text on a terminal of this width; 0 for a file or a pipe."""
-    return Screen(width=width or WIDEST, encoding=encoding, words=cannot_redraw(environ))
+    return Screen(width=width or MAX_COLUMNS, encoding=encoding, words=cannot_redraw(environ))
 
 
 class Printer:
@@ -249,9 +249,9 @@ class Printer:
     @property
     def screen(self) -> Screen:
         """The room there is now; a terminal's size may change."""
-        width = WIDEST
+        width = MAX_COLUMNS
         if self._stream.terminal:
-            width = min(self._open().size.width, WIDEST)
+            width = min(self._open().size.width, MAX_COLUMNS)
         return Screen(width=width, encoding=self._stream.encoding)
 
     def print(self, lines: Iterable[Line]) -> None:

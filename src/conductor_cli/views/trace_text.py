@@ -20,14 +20,14 @@ from conductor_cli.views.run_text import (
     tool_name,
 )
 from conductor_cli.views.run_tree import Node, TreeLayout, run_tree, step_node, tree_lines
-from conductor_cli.views.text_layout import BLANK, WIDEST, Line, Screen
+from conductor_cli.views.text_layout import BLANK, MAX_COLUMNS, Line, Screen
 
 SHOWN_LINES: Final = 10  # Lines of each response in the tree of a stored run
-WIDE: Final = Screen(width=WIDEST)
+WIDE_SCREEN: Final = Screen(width=MAX_COLUMNS)
 
 
 def trace_lines(
-    trace: Trace, *, live: bool = False, prompts: bool = False, screen: Screen = WIDE
+    trace: Trace, *, live: bool = False, prompts: bool = False, screen: Screen = WIDE_SCREEN
 ) -> list[Line]:
     """Return the whole run; with `prompts`, what each worker was sent.
 
@@ -68,7 +68,7 @@ def _policy_rules(policy: Policy) -> Iterator[str]:
             yield f"{rule.name} {format_value(value)}"
 
 
-def step_lines(trace: Trace, number: int, *, screen: Screen = WIDE) -> list[Line]:
+def step_lines(trace: Trace, number: int, *, screen: Screen = WIDE_SCREEN) -> list[Line]:
     """One step with its attempts, calls and nested run, its whole prompt and answer.
 
     Texts as in `trace_lines`.

@@ -21,13 +21,16 @@ from typing import Any, Final
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.terminal_text import short_line
 
-OLDEST: Final = (0, 3, 36)
-BEFORE: Final = (0, 4)
+OLDEST_VERSION: Final = (0, 3, 36)
+UNSUPPORTED_VERSION: Final = (0, 4)
 """The versions of llama-cpp-python that are supported: from the first one on, and before the
 second.
 """
 
-RANGE: Final = f"llama-cpp-python>={'.'.join(map(str, OLDEST))},<{'.'.join(map(str, BEFORE))}"
+RANGE: Final = (
+    f"llama-cpp-python>={'.'.join(map(str, OLDEST_VERSION))},"
+    f"<{'.'.join(map(str, UNSUPPORTED_VERSION))}"
+)
 """The same, as pip takes it."""
 
 _INSTALL: Final = f"install it: python -m pip install --force-reinstall '{RANGE}'"
@@ -86,7 +89,7 @@ def built_wheel_command() -> str:
 def is_supported(version: str) -> bool:
     """Return whether this version of llama-cpp-python is one that is tested."""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-    return numbers >= OLDEST and numbers[: len(BEFORE)] < BEFORE
+    return numbers >= OLDEST_VERSION and numbers[: len(UNSUPPORTED_VERSION)] < UNSUPPORTED_VERSION
 
 
 def can_use_gpu(lib: Any) -> bool:  # noqa: ANN401 - the module, as `load_bindings` gives it

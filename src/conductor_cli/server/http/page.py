@@ -133,11 +133,11 @@ MAX_WORKERS: Final = 100  # Rows of the table of workers
 MAX_TAIL: Final = 600
 MAX_PAGE_TEXT: Final = 200_000  # Characters of each text of an opened step
 # Seconds between two looks at the file, and between two frames, as on a terminal
-TICK: Final = 1 / 8
-IDLE: Final = 1.0  # Seconds between two frames while only time passes
-RATE: Final = 1_000_000  # Bytes of frames a second: a large tree is drawn less often
+TICK_SECONDS: Final = 1 / 8
+IDLE_SECONDS: Final = 1.0  # Seconds between two frames while only time passes
+BYTES_PER_SECOND: Final = 1_000_000  # Bytes of frames a second: a large tree is drawn less often
 # Seconds without anything after which a comment is sent, so that no proxy closes the connection
-HEARTBEAT: Final = 10.0
+HEARTBEAT_SECONDS: Final = 10.0
 
 # Streams at once, each of a browser that looks; one client may have three quarters of them
 MAX_STREAMS: Final = 64
@@ -473,12 +473,12 @@ async def event_stream(tail: TraceReader, run: str, after: int) -> AsyncIterator
             return
         if not (events or may_have_more):
             break
-        silent_seconds = 0.0 if events else silent_seconds + TICK
-        if silent_seconds >= HEARTBEAT:
+        silent_seconds = 0.0 if events else silent_seconds + TICK_SECONDS
+        if silent_seconds >= HEARTBEAT_SECONDS:
             silent_seconds = 0.0
             yield b": \n\n"
         if not events:
-            await asyncio.sleep(TICK)
+            await asyncio.sleep(TICK_SECONDS)
     yield named_event("end", {"state": "interrupted"})
 
 
@@ -550,7 +550,7 @@ def replayed(events: Iterator[ev.Event], speed: float, start: float) -> Iterator
 async def frame_stream(
     snapshots: Iterator[RunSnapshot],
     *,
-    idle: float = IDLE,
+    idle: float = IDLE_SECONDS,
     acts: Callable[[Trace], Data] = lambda _: {},
 ) -> AsyncIterator[bytes]:
     """Yield a `frame` now, and again whenever the run looks otherwise, until it has ended.
@@ -573,7 +573,7 @@ async def frame_stream(
         if snapshot.over:
             yield named_event("end", {"state": snapshot.trace.outcome()})
             return
-        await asyncio.sleep(max(TICK, len(frame) / RATE))
+        await asyncio.sleep(max(TICK_SECONDS, len(frame) / BYTES_PER_SECOND))
 
 
 class _Frames:

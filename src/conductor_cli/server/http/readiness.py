@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TIMES: Final = 3  # How often a balancer is told that a server leaves
+REFUSAL_COUNT: Final = 3  # How often a balancer is told that a server leaves
 # Threads of its own: what clients have others do must not make a balancer take the server out
 _STATE_CHECKS: Final = SharedThreads("readiness", 1)
-LATELY: Final = 30.0  # Seconds after which somebody who has not asked again is no balancer
+# Who has not asked again for so long is no balancer
+BALANCER_SECONDS: Final = 30.0
 
 
 class Readiness:
@@ -57,7 +58,9 @@ class Readiness:
         """
         now = asyncio.get_running_loop().time()
         self._askers = {
-            name: answered for name, answered in self._askers.items() if now - answered[0] <= LATELY
+            name: answered
+            for name, answered in self._askers.items()
+            if now - answered[0] <= BALANCER_SECONDS
         }
         count = self._askers.get(asker, (now, 0))[1] + self._leaves
         self._askers[asker] = now, count
@@ -81,7 +84,8 @@ class Readiness:
     def _look_who_waits(self) -> None:
         now = asyncio.get_running_loop().time()
         if all(
-            count >= TIMES or now - asked_at > LATELY for asked_at, count in self._askers.values()
+            count >= REFUSAL_COUNT or now - asked_at > BALANCER_SECONDS
+            for asked_at, count in self._askers.values()
         ):
             self._all_told.set()
 

@@ -24,7 +24,7 @@ from typing import Final
 
 from conductor_cli.core.errors import ConductorError, StateUnavailable, TakenOver
 from conductor_cli.state.postgres.database import Database, storable
-from conductor_cli.state.served_files import OVER, HeldBatch, Record, ServedFiles
+from conductor_cli.state.served_files import END_STATES, HeldBatch, Record, ServedFiles
 from conductor_cli.system.disk import exclusive_lock, make_private_directory
 
 HELD_SECONDS: Final = 20  # How long a process has a batch without a sign of life
@@ -41,7 +41,7 @@ _UPSERT: Final = (
 
 
 def _row(record: Record) -> tuple[str, str, str, bool]:
-    is_open = record["object"] == "batch" and record["status"] not in OVER
+    is_open = record["object"] == "batch" and record["status"] not in END_STATES
     return record["id"], record["owner"], json.dumps(record), is_open
 
 

@@ -36,7 +36,7 @@ from conductor_cli.state.stored_run import (
     StoredRun,
 )
 from conductor_cli.state.trace_check import check_trace
-from conductor_cli.state.trace_file import STARTING, events_in
+from conductor_cli.state.trace_file import START_SECONDS, events_in
 from conductor_cli.state.trace_lines import DELTAS, START, LineReader, LineWriter, read_hash
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
@@ -693,7 +693,7 @@ class SharedReader:
     def is_written(self) -> bool:
         with suppress(OSError):
             self._look()
-        return self._live or self.idle < STARTING
+        return self._live or self.idle < START_SECONDS
 
     def _look(self) -> None:
         """Read what is new, unless somebody has just looked.

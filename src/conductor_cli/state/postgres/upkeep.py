@@ -30,7 +30,7 @@ from conductor_cli.state.postgres.spending import Hold, read_holds
 from conductor_cli.state.postgres.traces import add_run, day_of
 from conductor_cli.state.records import NAMED, parse_rating
 from conductor_cli.state.run_summary import summarize_run
-from conductor_cli.state.served_files import OVER, ServedFiles
+from conductor_cli.state.served_files import END_STATES, ServedFiles
 from conductor_cli.state.spending import FILE, open_database
 from conductor_cli.state.trace_file import open_trace
 from conductor_cli.system.disk import (
@@ -43,7 +43,7 @@ from conductor_cli.system.installation import extra_command
 
 # What a disk, or a file of spending on it, may refuse
 FILE_ERRORS: Final = (OSError, sqlite3.Error)
-BATCH: Final = 1000  # Rows of spending that are sent at once
+BATCH_ROWS: Final = 1000  # Rows of spending that are sent at once
 BLOCK_BYTES: Final = 1 << 18  # Bytes of lines that are sent as one row
 MAX_SMALL_ID: Final = 1 << 40
 """Numbers of calls below this are those of one file; a database has larger ones, which are nobody
@@ -159,7 +159,7 @@ def import_files(source: FileState, target: SharedState, tell: Tell) -> Moved:
                 file.execute(f"PRAGMA application_id = {mark}")
             # Names of columns
             calls = file.execute(f"SELECT {', '.join(_CALL)} FROM calls ORDER BY id")  # noqa: S608
-            while batch := calls.fetchmany(BATCH):
+            while batch := calls.fetchmany(BATCH_ROWS):
                 rows = [(_number_of(mark, row[0]), *row[1:]) for row in batch]
                 tell("calls", moved.add("calls", _import_calls(target.database, rows)))
     if is_secret(secret := paths.state / "serve" / "call-secret"):
@@ -202,7 +202,7 @@ def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
         columns = ", ".join(_CALL).replace("day", "day::text")
         # Names of columns
         page = f"SELECT {columns} FROM conductor_calls WHERE id > %s ORDER BY id LIMIT %s"  # noqa: S608
-        while rows := database.call(page, last, BATCH):
+        while rows := database.call(page, last, BATCH_ROWS):
             last = rows[-1][0]
             tell("calls", moved.add("calls", _export_calls(calls, rows)))
     if not (secret := paths.state / "serve" / "call-secret").exists():
@@ -338,7 +338,7 @@ def _copy_served(source: ServedFiles, target: ServedFiles, moved: Moved, tell: T
             kind = "files"
         if not _SERVED.fullmatch(name) or target.find(name) is not None:
             continue
-        if kind == "batches" and record["status"] not in OVER:
+        if kind == "batches" and record["status"] not in END_STATES:
             moved.left.append(f"batch {name} is not over")
             continue
         try:
