@@ -114,7 +114,7 @@ def test_planning_is_taken_where_it_is_better_still(encoder: Path) -> None:
     assert tuned(encoder, planned=0.2).way == ROUTER
 
 
-def test_chance_is_no_gain(encoder: Path) -> None:
+def test_the_router_is_not_taken_for_gains_by_chance(encoder: Path) -> None:
     """Where nobody is better at anything, the best worker is to be asked alone.
 
     Ten draws of luck do not change that.

@@ -19,7 +19,7 @@ import pytest
 from tests.tiny_gguf import Shape, make
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-LONG = Shape(merges=220)
+LONG_SHAPE = Shape(merges=220)
 """Reads the benchmark's prompt in fewer tokens than its context holds."""
 
 
@@ -53,7 +53,7 @@ def job(tmp_path_factory: pytest.TempPathFactory, load: Any) -> Path:
     """What the scripts are given, with a tiny model."""
     directory = tmp_path_factory.mktemp("job")
     forced = load("live_conductor")
-    model = str(make(directory / "tiny.gguf", shape=LONG))
+    model = str(make(directory / "tiny.gguf", shape=LONG_SHAPE))
     given = {
         "model": model,
         "cache": str(directory / "cache"),

@@ -373,7 +373,7 @@ def written(folder: Path, **fields: Any) -> Path:
     return file
 
 
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
+WRONG_PLANS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown worker": ({"steps": [{"worker": "zeta", "subtask": "x"}]}, "zeta"),
     "a later step": (
         {"steps": [{"worker": "alpha", "subtask": "x", "access": [1]}]},
@@ -387,11 +387,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case_name", WRONG)
+@pytest.mark.parametrize("case_name", WRONG_PLANS)
 def test_a_wrong_plan_is_refused_with_the_place(
     stage: Stage, tmp_path: Path, case_name: str
 ) -> None:
-    change, message = WRONG[case_name]
+    change, message = WRONG_PLANS[case_name]
     stage.costs_nothing(2, "run", written(tmp_path, **change), told=message)
 
 

@@ -655,9 +655,9 @@ def test_a_hub_that_refuses_is_told_with_a_way_on(
     stage.ends(5, "eval", "math500", "--print-cases", out="", told=messages)
 
 
-RIGHT = "+" * 12
-WRONG = "-" * 12
-MIXED = "+-" * 6
+RIGHT_SIGNS = "+" * 12
+WRONG_SIGNS = "-" * 12
+MIXED_SIGNS = "+-" * 6
 
 
 def summary(first: str, second: str, route: str, plan: str, *, valid: bool = True) -> Summary:
@@ -674,14 +674,23 @@ def summary(first: str, second: str, route: str, plan: str, *, valid: bool = Tru
 @pytest.mark.parametrize(
     ("signs", "advice"),
     [
-        ((WRONG, WRONG, WRONG, RIGHT), "Plan (the default mode): +100 points against one"),
-        ((WRONG, WRONG, RIGHT, RIGHT), "Route (--mode mini): +100 points"),
-        ((WRONG, RIGHT, WRONG, WRONG), "Ask one, two: with a plan, -100 points"),
-        ((MIXED, WRONG, MIXED, MIXED), "Cannot say from 12 cases whether a plan pays: +0 points"),
-        ((MIXED, WRONG, MIXED, "++" + MIXED[2:]), "About "),
-        ((MIXED, WRONG, MIXED, "++++" + MIXED[4:]), "Cannot say"),
-        (("+-----+-----", WRONG, WRONG, WRONG), "No way is worth using"),
-        (("!" * 12, "!" * 12, MIXED, MIXED), "Nothing can be said"),
+        (
+            (WRONG_SIGNS, WRONG_SIGNS, WRONG_SIGNS, RIGHT_SIGNS),
+            "Plan (the default mode): +100 points against one",
+        ),
+        ((WRONG_SIGNS, WRONG_SIGNS, RIGHT_SIGNS, RIGHT_SIGNS), "Route (--mode mini): +100 points"),
+        (
+            (WRONG_SIGNS, RIGHT_SIGNS, WRONG_SIGNS, WRONG_SIGNS),
+            "Ask one, two: with a plan, -100 points",
+        ),
+        (
+            (MIXED_SIGNS, WRONG_SIGNS, MIXED_SIGNS, MIXED_SIGNS),
+            "Cannot say from 12 cases whether a plan pays: +0 points",
+        ),
+        ((MIXED_SIGNS, WRONG_SIGNS, MIXED_SIGNS, "++" + MIXED_SIGNS[2:]), "About "),
+        ((MIXED_SIGNS, WRONG_SIGNS, MIXED_SIGNS, "++++" + MIXED_SIGNS[4:]), "Cannot say"),
+        (("+-----+-----", WRONG_SIGNS, WRONG_SIGNS, WRONG_SIGNS), "No way is worth using"),
+        (("!" * 12, "!" * 12, MIXED_SIGNS, MIXED_SIGNS), "Nothing can be said"),
     ],
 )
 def test_advice_follows_from_the_corrected_p_value(
@@ -692,14 +701,18 @@ def test_advice_follows_from_the_corrected_p_value(
 
 def test_advice_names_what_a_plan_was_compared_with() -> None:
     """Where the two halves choose other workers, it is not the one that did best on all cases."""
-    halves = summary("++++++------", "------++++++", MIXED, RIGHT)
+    halves = summary("++++++------", "------++++++", MIXED_SIGNS, RIGHT_SIGNS)
     comparison = "points against the single worker that did best on the other half of the cases ("
     assert comparison in advise(halves)
-    assert "points against one (" in advise(summary(WRONG, WRONG, MIXED, RIGHT))
+    assert "points against one (" in advise(
+        summary(WRONG_SIGNS, WRONG_SIGNS, MIXED_SIGNS, RIGHT_SIGNS)
+    )
 
 
 def test_a_planner_without_a_valid_plan_is_not_advised() -> None:
-    assert "never wrote a valid plan" in advise(summary(WRONG, MIXED, RIGHT, RIGHT, valid=False))
+    assert "never wrote a valid plan" in advise(
+        summary(WRONG_SIGNS, MIXED_SIGNS, RIGHT_SIGNS, RIGHT_SIGNS, valid=False)
+    )
 
 
 def test_the_questions_that_ship_can_be_scored() -> None:

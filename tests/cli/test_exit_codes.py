@@ -347,7 +347,7 @@ def test_listing_and_showing_a_run_is_safe(stage: Stage) -> None:
         assert all(letter.isprintable() or letter in "\n\t" for letter in out), arguments
 
 
-WRONG = [
+WRONG_COMMANDS = [
     *(([*words], "there is no question") for words in ((), ("",), ("  \n ",), ("-",))),
     (["\udce9t\udce9"], ""),
     (["hi", "-f", "missing.txt"], "missing.txt"),
@@ -370,7 +370,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("words", "message"), WRONG, ids=repr)
+@pytest.mark.parametrize(("words", "message"), WRONG_COMMANDS, ids=repr)
 def test_what_cannot_be_asked_is_a_usage_error(
     stage: Stage, tmp_path: Path, words: list[str], message: str
 ) -> None:

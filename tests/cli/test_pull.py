@@ -238,7 +238,7 @@ def test_two_models_never_have_one_name(
         assert stage.inside("model", "pull", reference).out.startswith(f"installed {name}:\n")
 
 
-def test_json_is_the_model(stage: Stage, acme: Hub, tiny: Path) -> None:
+def test_json_of_a_pull_is_the_model_and_nothing_else(stage: Stage, acme: Hub, tiny: Path) -> None:
     """Standard output has JSON only, whether the model was pulled or was there."""
     for _ in range(2):
         report = stage.inside("model", "pull", REPO, "--json").json

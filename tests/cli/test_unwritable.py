@@ -157,7 +157,7 @@ def test_a_required_trace_cannot_be_left_out(stage: Stage) -> None:
     assert stage.inside("ask", "hi").code == 0
 
 
-def test_python_gets_the_notice(blocked: Stage) -> None:
+def test_python_gets_the_notice_of_a_trace_that_is_not_stored(blocked: Stage) -> None:
     with conductor_cli.open() as orchestra:
         run = orchestra.ask("hi")
         started, notice, *_ = list(run)
@@ -171,7 +171,7 @@ def test_python_gets_the_notice(blocked: Stage) -> None:
     assert run.trace.notices == (notice,)
 
 
-def test_an_evaluation_needs_a_place(blocked: Stage, tmp_path: Path) -> None:
+def test_an_evaluation_that_cannot_be_stored_costs_nothing(blocked: Stage, tmp_path: Path) -> None:
     cases = tmp_path / "cases.jsonl"
     cases.write_text('{"id": "a", "question": "1 + 1?", "answer": "2"}\n')
     blocked.costs_nothing(
@@ -183,7 +183,7 @@ def test_an_evaluation_needs_a_place(blocked: Stage, tmp_path: Path) -> None:
     )
 
 
-def test_what_reads_needs_no_place(blocked: Stage) -> None:
+def test_what_only_reads_works_where_nothing_can_be_stored(blocked: Stage) -> None:
     assert blocked.inside("plan", "hi").code == 0
     assert blocked.inside("trace", "list").code == 0
 
@@ -204,7 +204,9 @@ def test_settings_and_keys_need_a_place(
     stage.fails(3, *command, told="/proc/nowhere")
 
 
-def test_cards_need_a_place(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cards_that_cannot_be_stored_cost_nothing(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CONDUCTOR_LLM_DATA_DIR", "/proc/nowhere")
     cases = tmp_path / "cases.jsonl"
     cases.write_text('{"id": "a", "question": "1 + 1?", "answer": "2", "tags": ["sums"]}\n')

@@ -74,7 +74,7 @@ def test_ultra_adds_a_review_unless_set_otherwise(files: dict[str, str]) -> None
     assert load_settings(files, ultra | {"limits.review": 0}).limits.recursion == 0
 
 
-WRONG = {
+WRONG_SETTINGS = {
     "[limits]\n\nsteps = 9": "line 3: limits.steps is 9; expected a whole number from 1 to 5",
     "[limits]\nsteps = true": "line 2: limits.steps is True; expected a whole number from 1 to 5",
     "[limits]\nseconds = -1": "line 2: limits.seconds is -1; expected a number above 0",
@@ -110,13 +110,13 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("text", WRONG)
+@pytest.mark.parametrize("text", WRONG_SETTINGS)
 def test_a_wrong_line_is_named(files: dict[str, str], text: str) -> None:
     path = write(files, text)
     with pytest.raises(ConfigError) as caught:
         load_settings(files)
     assert str(caught.value).startswith(str(path))
-    assert WRONG[text] in str(caught.value)
+    assert WRONG_SETTINGS[text] in str(caught.value)
 
 
 def test_bytes_that_are_not_text_are_reported_with_their_line(files: dict[str, str]) -> None:

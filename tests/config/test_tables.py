@@ -110,7 +110,7 @@ def test_later_files_win_key_by_key(tmp_path: Path) -> None:
 
 
 CAT = "[workers.w]\nkind = 'command'\ncommand = ['cat']\n"
-WRONG = {
+WRONG_TABLES = {
     "[workers.w]\nmodel = 'x'": "line 1: worker 'w' has no kind",
     "[workers.w]\nkind = 'gpt'": "line 2: worker 'w': unknown kind 'gpt'",
     "[workers.w]\nkind = 1": "line 2: kind: expected text, found a number (1)",
@@ -202,13 +202,13 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("text", WRONG)
+@pytest.mark.parametrize("text", WRONG_TABLES)
 def test_a_wrong_entry_is_named(tmp_path: Path, text: str) -> None:
     sources = written(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
         (workers_of(sources), pools_of(sources), providers_of(sources))
     message = f"{caught.value}\n{caught.value.hint}"
-    assert message.startswith(f"{tmp_path / 'config.toml'}, {WRONG[text]}"), message
+    assert message.startswith(f"{tmp_path / 'config.toml'}, {WRONG_TABLES[text]}"), message
     assert "sk-" not in message
     assert "pw" not in message
 

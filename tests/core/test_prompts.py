@@ -69,7 +69,9 @@ POOL = Pool(
 )
 QUESTION = Question(text="6*7?")
 PLAIN = {name: profile for name, profile in PROFILES.items() if profile.template == "plain"}
-GIVEN = replace(QUESTION, given=(Given(worker="ann", subtask="solve", answer="It is 41."),))
+CONTINUED_QUESTION = replace(
+    QUESTION, given=(Given(worker="ann", subtask="solve", answer="It is 41."),)
+)
 
 
 def rules_of(pool: Pool = POOL, **fields: Any) -> PlanRules:
@@ -106,7 +108,11 @@ def test_the_fixed_part_comes_first_and_is_the_same_for_every_pool(
     other = Pool(workers=(*POOL.workers, Worker(name="cyd", kind="x")))
     prompts = []
     cuts = []
-    for question, pool, steps in ((QUESTION, POOL, 5), (GIVEN, POOL, 2), (QUESTION, other, 5)):
+    for question, pool, steps in (
+        (QUESTION, POOL, 5),
+        (CONTINUED_QUESTION, POOL, 2),
+        (QUESTION, other, 5),
+    ):
         rules = rules_of(pool, given=bool(question.given), steps=steps)
         messages = request(question, pool, profile, mode, rules=rules, constrained=True)
         prompts.append(messages.messages[0].content)
@@ -166,7 +172,7 @@ def test_what_changes_comes_last() -> None:
 def test_the_last_line_before_the_question_says_when_one_step_is_enough() -> None:
     limit = "One step if one worker can answer it well alone, else at most 5 steps."
     assert messages_for()[1].content == f"{limit}\n\nQuestion:\n6*7?"
-    assert messages_for(GIVEN)[1].content.endswith(f"{limit}\n\nQuestion:\n6*7?")
+    assert messages_for(CONTINUED_QUESTION)[1].content.endswith(f"{limit}\n\nQuestion:\n6*7?")
     # A planner that was trained knows it.
     assert messages_for(profile=BRIEF_PROFILE)[1].content == "At most 5 steps.\n\nQuestion:\n6*7?"
 
@@ -219,7 +225,7 @@ def test_mini_asks_for_one_label_in_every_profile() -> None:
 def test_an_existing_answer_is_shown_as_data_with_the_way_to_keep_it(
     profile: str, accept: str
 ) -> None:
-    text = messages_for(GIVEN, profile=PROFILES[profile], mode="ultra")[1].content
+    text = messages_for(CONTINUED_QUESTION, profile=PROFILES[profile], mode="ultra")[1].content
     assert f"If it stands, write this in place of a plan:\n{accept}\n<answer-" in text
     assert "\nIt is 41.\n</answer-" in text
 
@@ -302,14 +308,14 @@ def test_shortening_keeps_head_and_tail_within_the_limit(text: str, limit: int) 
 
 
 STEP = Step(worker="ann", subtask="Check it.", access=(1,))
-SEEN = (
+SEEN_STEPS = (
     SeenStep(number=1, worker="bob", subtask='the "sum"', answer="41"),
     SeenStep(number=2, worker="cyd", subtask="more", answer=None),
 )
 
 
 def worker_prompt(
-    question: Question = QUESTION, seen_steps: tuple[SeenStep, ...] = SEEN, **options: object
+    question: Question = QUESTION, seen_steps: tuple[SeenStep, ...] = SEEN_STEPS, **options: object
 ) -> tuple[tuple[Message, ...], str]:
     values: dict[str, object] = {"final": False, **options}
     profile = values.pop("profile", WorkerProfile())
@@ -580,7 +586,7 @@ def test_there_is_no_table_without_figures() -> None:
     assert skills_for((worker("ann", math=0.9),), replace(PUBLISHED, cards="table")) == ()
 
 
-def test_a_table_is_bounded() -> None:
+def test_the_table_of_skills_has_a_limit_of_rows_and_of_workers() -> None:
     many = {f"s{number}": number / 100 for number in range(MAX_SKILLS + 5)}
     pool = [
         replace(worker(f"w{number}"), card=Card(strengths=many)) for number in range(MAX_RANKED + 3)
@@ -657,7 +663,7 @@ def test_every_example_reasons_and_is_a_valid_plan_for_this_pool() -> None:
 
 
 def test_an_existing_answer_follows_the_template_with_the_way_to_return_it() -> None:
-    again = published(replace(ASKED, given=GIVEN.given))
+    again = published(replace(ASKED, given=CONTINUED_QUESTION.given))
     text = again.messages[1].content
     assert (
         text.index("END OF USER QUESTION")

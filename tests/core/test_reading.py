@@ -30,7 +30,7 @@ from conductor_cli.core.reading import (
 ANN = Worker(name="ann", kind="openai-compatible")
 SMALL = replace(ANN, options={"context": 8000})
 PROFILE = WorkerProfile()
-LONG = "word " * 30_000
+LONG_TEXT = "word " * 30_000
 
 
 def test_a_question_is_read_whole_where_it_fits_and_otherwise_not_at_all() -> None:
@@ -65,7 +65,7 @@ def test_a_text_is_never_longer_once_it_was_shortened() -> None:
 
 
 def test_what_the_table_knows_of_a_model_counts_as_its_context() -> None:
-    question = Question(text="why?", files=(File(name="a.py", text=LONG),))
+    question = Question(text="why?", files=(File(name="a.py", text=LONG_TEXT),))
     assert reading_of(question, ANN, PROFILE, has_tools=True) == "none"
     listed = replace(ANN, max_input=200_000)
     assert reading_of(question, listed, PROFILE, has_tools=True) == "whole"
@@ -75,7 +75,7 @@ def test_what_the_table_knows_of_a_model_counts_as_its_context() -> None:
 
 def test_a_directory_that_is_too_long_is_an_outline_for_who_can_call_tools() -> None:
     files = (
-        File(name="src/a.py", text=LONG, directory="src/"),
+        File(name="src/a.py", text=LONG_TEXT, directory="src/"),
         File(name="notes.md", text="Mind this."),
     )
     question = Question(text="why?", files=files)
@@ -89,7 +89,7 @@ def test_a_directory_that_is_too_long_is_an_outline_for_who_can_call_tools() -> 
 
 
 def test_earlier_turns_do_not_make_a_question_too_long() -> None:
-    history = (PastTurn(question="a", answer=LONG),)
+    history = (PastTurn(question="a", answer=LONG_TEXT),)
     question = Question(text="why?", history=history)
     assert reading_of(question, SMALL, PROFILE, has_tools=False) == "whole"
 
@@ -101,7 +101,7 @@ def test_a_short_question_is_asked_however_small_the_context() -> None:
 
 
 def test_the_refusal_has_figures_and_choices() -> None:
-    question = Question(text="why?", files=(File(name="a.py", text=LONG),))
+    question = Question(text="why?", files=(File(name="a.py", text=LONG_TEXT),))
     failure = too_small(question, SMALL, PROFILE)
     assert "has about 42," in failure.message
     assert "the context of ann holds 8,000" in failure.message

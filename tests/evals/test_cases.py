@@ -172,19 +172,21 @@ def test_the_hash_depends_on_every_field_and_the_order() -> None:
     assert len({module.hash_cases(case_set) for case_set in sets}) == len(sets)
 
 
-MANY = make_basics(600, seed=3)
+MANY_CASES = make_basics(600, seed=3)
 
 
 def of(tag: str, words: str = "") -> list[Case]:
     """The cases of a tag whose question has these words."""
-    matching = [case for case in MANY if case.tags == (tag,) and words in case.question]
+    matching = [case for case in MANY_CASES if case.tags == (tag,) and words in case.question]
     assert matching
     return matching
 
 
 def test_every_case_is_unique_and_scores_its_own_answer_as_right() -> None:
-    assert len({case.id for case in MANY}) == len({case.question for case in MANY}) == 600
-    for case in MANY:
+    assert (
+        len({case.id for case in MANY_CASES}) == len({case.question for case in MANY_CASES}) == 600
+    )
+    for case in MANY_CASES:
         module.check_case(case)
         assert is_correct(case.answer, case)
         assert not is_correct("I do not know.", case)

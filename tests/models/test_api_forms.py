@@ -16,7 +16,9 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required"
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 PNG = "cG5nIGJ5dGVz"
 PDF = "cGRmIGJ5dGVz"
-EVERY = pytest.mark.parametrize("api", ["chat completions", "responses", "anthropic", "gemini"])
+FOR_EACH_API = pytest.mark.parametrize(
+    "api", ["chat completions", "responses", "anthropic", "gemini"]
+)
 
 CONVERSATIONS: dict[str, dict[str, Any]] = {
     "chat completions": {
@@ -73,7 +75,7 @@ CONVERSATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@EVERY
+@FOR_EACH_API
 def test_a_conversation_has_the_form_of_its_api(api: str) -> None:
     request = Request(messages=TALK, temperature=0.5, stop=("END",), schema=SCHEMA, max_tokens=99)
     assert sent_to(api, request).json == CONVERSATIONS[api]
@@ -128,7 +130,7 @@ def turns(api: str, *messages: Message, **fields: Any) -> list[Any]:
     return list(body[{"responses": "input", "gemini": "contents"}.get(api, "messages")])
 
 
-@EVERY
+@FOR_EACH_API
 def test_several_files_come_each_after_its_name(api: str) -> None:
     (message,) = turns(api, Message(role="user", content="Compare.", attachments=(CHART, PAPER)))
     content = "parts" if api == "gemini" else "content"
@@ -156,7 +158,7 @@ TOOLS: dict[str, Any] = {
 """A schema without a type becomes an object's."""
 
 
-@EVERY
+@FOR_EACH_API
 def test_tools_are_offered_and_what_is_the_default_is_not_said(api: str) -> None:
     body = sent_to(api, Request(messages=(ASK,), tools=(WEATHER, Tool(name="now")))).json
     assert body["tools"] == TOOLS[api]
@@ -168,7 +170,7 @@ MODES = {"required": {"mode": "ANY"}, "none": {"mode": "NONE"}}
 
 @pytest.mark.parametrize("parallel", [True, False])
 @pytest.mark.parametrize("choice", ["none", "required", WEATHER], ids=["none", "required", "one"])
-@EVERY
+@FOR_EACH_API
 def test_the_choice_of_tools_has_the_words_of_its_api(
     api: str, choice: Any, parallel: bool
 ) -> None:
@@ -193,7 +195,7 @@ def test_the_choice_of_tools_has_the_words_of_its_api(
         assert body.get("parallel_tool_calls", True) is parallel
 
 
-SHOWN: dict[str, list[dict[str, Any]]] = {
+TURNS_WITH_FILES: dict[str, list[dict[str, Any]]] = {
     "chat completions": [
         {"role": "tool", "content": "A map.", "tool_call_id": "c1"},
         {
@@ -242,7 +244,7 @@ SHOWN: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@EVERY
+@FOR_EACH_API
 def test_files_of_a_result_are_inside_it_or_follow_it(api: str) -> None:
     call = Message(
         role="assistant",
@@ -250,4 +252,4 @@ def test_files_of_a_result_are_inside_it_or_follow_it(api: str) -> None:
         tool_calls=(ToolCall(id="c1", name="weather", arguments="{}"),),
     )
     result = Message(role="tool", content="A map.", tool_call_id="c1", attachments=(CHART,))
-    assert turns(api, ASK, call, result, tools=(WEATHER,))[2:] == SHOWN[api]
+    assert turns(api, ASK, call, result, tools=(WEATHER,))[2:] == TURNS_WITH_FILES[api]

@@ -276,7 +276,7 @@ ADAPTERS: dict[str, Callable[[str], Model]] = {
     "litellm, to OpenAI": REMOTE["litellm-openai"],
     "litellm, to Anthropic": REMOTE["litellm-anthropic"],
 }
-EVERY = pytest.mark.parametrize("name", ADAPTERS)
+FOR_EACH_ADAPTER = pytest.mark.parametrize("name", ADAPTERS)
 
 CLOCK = Tool(name="clock")
 
@@ -322,7 +322,7 @@ def in_order(body: str, *pieces: str) -> bool:
     return -1 not in places and places == sorted(places)
 
 
-@EVERY
+@FOR_EACH_ADAPTER
 def test_calls_come_with_text_and_thinking(name: str) -> None:
     chunks, _ = ask(name, calling, request_of(tools=(WEATHER, CLOCK)))
     first, second = calls(chunks)
@@ -355,7 +355,7 @@ def next_turn(chunks: list[Chunk], content: str = "") -> Request:
     return request_of(ASK, turn, *results, tools=(WEATHER, CLOCK))
 
 
-@EVERY
+@FOR_EACH_ADAPTER
 def test_results_go_back_to_their_calls(name: str) -> None:
     chunks, _ = ask(name, calling, request_of(tools=(WEATHER, CLOCK)))
     answer, body = ask(name, fine, next_turn(chunks))
@@ -370,7 +370,7 @@ def test_results_go_back_to_their_calls(name: str) -> None:
     assert ("c2ln" in body) == (name in signs)
 
 
-@EVERY
+@FOR_EACH_ADAPTER
 def test_a_file_that_nobody_can_read_is_refused_before_it_is_sent(name: str) -> None:
     film = Attachment(name="film.mp4", media_type="video/mp4", sha256="3" * 64, size=1)
     with loopback(fine) as server:

@@ -31,13 +31,13 @@ from tests.models.kit import (
 )
 from tests.servers import Script, SeenRequest, Wire
 
-NEW = "gemini-3.8-flash"
-OLD = "gemini-2.5-pro"
-SHOWN = {"includeThoughts": True}
+NEW_MODEL = "gemini-3.8-flash"
+OLD_MODEL = "gemini-2.5-pro"
+SHOWN_THOUGHTS = {"includeThoughts": True}
 
 
 def sent(
-    *messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **fields: Any
+    *messages: Message, model: str = NEW_MODEL, options: dict[str, Any] | None = None, **fields: Any
 ) -> dict[str, Any]:
     """The body of a request with these messages, as the server saw it."""
     request = Request(messages=messages or TALK, **fields)
@@ -59,7 +59,7 @@ def end(reason: str = "STOP", **fields: Any) -> dict[str, Any]:
 def tool_reply(*frames: dict[str, Any], tools: tuple[Tool, ...] = (WEATHER,)) -> list[Chunk]:
     """The chunks of a reply to a request with tools."""
     request = Request(messages=(ASK,), tools=tools)
-    return asked_by("gemini", events(*frames), request, model=NEW)[0]
+    return asked_by("gemini", events(*frames), request, model=NEW_MODEL)[0]
 
 
 def turn_of(chunks: list[Chunk], content: str | None = None) -> Message:
@@ -84,11 +84,11 @@ def refusing_once(word: str, message: str) -> Script:
 
 
 def test_the_key_and_the_model_are_where_google_wants_them() -> None:
-    sent_request = sent_to("gemini", Request(messages=TALK, seed=7), model=NEW)
+    sent_request = sent_to("gemini", Request(messages=TALK, seed=7), model=NEW_MODEL)
     assert sent_request.path == "/models/gemini-3.8-flash:streamGenerateContent?alt=sse"
     assert sent_request.headers["x-goog-api-key"] == "sk-123456"
     assert "authorization" not in sent_request.headers
-    assert sent_request.json["generationConfig"] == {"seed": 7, "thinkingConfig": SHOWN}
+    assert sent_request.json["generationConfig"] == {"seed": 7, "thinkingConfig": SHOWN_THOUGHTS}
     named = sent_to("gemini", Request(messages=TALK), model="tunedModels/a b?c")
     assert named.path == "/tunedModels/a%20b%3Fc:streamGenerateContent?alt=sse"
 
@@ -96,15 +96,15 @@ def test_the_key_and_the_model_are_where_google_wants_them() -> None:
 @pytest.mark.parametrize(
     ("model", "options", "config"),
     [
-        (NEW, {}, SHOWN),
-        (NEW, {"reasoning_effort": "default"}, SHOWN),
-        (NEW, {"reasoning_effort": "low"}, {"thinkingLevel": "low", **SHOWN}),
-        (NEW, {"reasoning_effort": "max"}, {"thinkingLevel": "high", **SHOWN}),
-        (NEW, {"reasoning_effort": "none"}, {"thinkingLevel": "minimal"}),
-        (OLD, {"reasoning_effort": "high"}, {"thinkingBudget": 24_576, **SHOWN}),
-        (OLD, {"reasoning_effort": "none"}, {"thinkingBudget": 0}),
-        (OLD, {"thinking_budget": 0}, {"thinkingBudget": 0}),
-        (NEW, {"thinking_budget": 99}, {"thinkingBudget": 99, **SHOWN}),
+        (NEW_MODEL, {}, SHOWN_THOUGHTS),
+        (NEW_MODEL, {"reasoning_effort": "default"}, SHOWN_THOUGHTS),
+        (NEW_MODEL, {"reasoning_effort": "low"}, {"thinkingLevel": "low", **SHOWN_THOUGHTS}),
+        (NEW_MODEL, {"reasoning_effort": "max"}, {"thinkingLevel": "high", **SHOWN_THOUGHTS}),
+        (NEW_MODEL, {"reasoning_effort": "none"}, {"thinkingLevel": "minimal"}),
+        (OLD_MODEL, {"reasoning_effort": "high"}, {"thinkingBudget": 24_576, **SHOWN_THOUGHTS}),
+        (OLD_MODEL, {"reasoning_effort": "none"}, {"thinkingBudget": 0}),
+        (OLD_MODEL, {"thinking_budget": 0}, {"thinkingBudget": 0}),
+        (NEW_MODEL, {"thinking_budget": 99}, {"thinkingBudget": 99, **SHOWN_THOUGHTS}),
     ],
 )
 def test_google_is_told_how_much_to_think(
@@ -174,7 +174,7 @@ def test_a_schema_that_is_refused_is_left_out() -> None:
 
 def test_calls_side_by_side_cannot_be_forbidden_and_that_is_said() -> None:
     request = Request(messages=(ASK,), tools=(WEATHER,), parallel_tool_calls=False)
-    chunks, requests = asked_by("gemini", fine, request, model=NEW)
+    chunks, requests = asked_by("gemini", fine, request, model=NEW_MODEL)
     assert "parallel" not in str(requests[0].json)
     assert "does not accept parallel_tool_calls" in notes(chunks)[0]
 
@@ -189,7 +189,7 @@ def test_files_larger_than_a_request_are_refused_before_anything_is_sent() -> No
     assert "100 MB at most" in error.message
 
 
-@pytest.mark.parametrize("model", [NEW, OLD])
+@pytest.mark.parametrize("model", [NEW_MODEL, OLD_MODEL])
 def test_files_of_results_stand_where_the_model_reads_them(model: str) -> None:
     """Newer models read them inside a result, older ones only in the next turn of the user."""
     calls = tuple(ToolCall(id=name, name="weather", arguments="{}") for name in ("a", "b"))
@@ -203,10 +203,12 @@ def test_files_of_results_stand_where_the_model_reads_them(model: str) -> None:
     )["contents"][2:]
     first, second = (part["functionResponse"] for part in turns[0]["parts"])
     assert (first["response"], second["response"]) == ({"output": "A map."}, {"output": "A text."})
-    assert ("parts" in first, "parts" in second) == (model == NEW, model == NEW)
+    assert ("parts" in first, "parts" in second) == (model == NEW_MODEL, model == NEW_MODEL)
     shown = list(chain.from_iterable(turn["parts"] for turn in turns[1:]))
     names = ["The files of the result a:", "The files of the result b:"]
-    assert [part["text"] for part in shown if "text" in part] == ([] if model == NEW else names)
+    assert [part["text"] for part in shown if "text" in part] == (
+        [] if model == NEW_MODEL else names
+    )
     assert json.dumps(turns).count("inlineData") == 2
 
 
@@ -225,7 +227,10 @@ def test_thoughts_text_and_counts_are_read() -> None:
     chunks, _ = asked_by(
         "gemini",
         events(
-            {"candidates": [{"content": {"role": "model", "parts": parts}}], "modelVersion": NEW},
+            {
+                "candidates": [{"content": {"role": "model", "parts": parts}}],
+                "modelVersion": NEW_MODEL,
+            },
             {"candidates": [last], "usageMetadata": counts, "responseId": "r"},
         ),
     )
@@ -424,14 +429,16 @@ def test_a_turn_that_was_changed_has_no_signature_of_what_it_was() -> None:
     call = {"functionCall": {"id": "c", "name": "weather"}}
     chunks = tool_reply(part(text="I look."), part(**call, thoughtSignature="c2ln"), end())
     result = Message(role="tool", content="7", tool_call_id="c")
-    body = sent(ASK, turn_of(chunks, content="Other words."), result, tools=(WEATHER,), model=OLD)
+    body = sent(
+        ASK, turn_of(chunks, content="Other words."), result, tools=(WEATHER,), model=OLD_MODEL
+    )
     assert [sorted(sent_part) for sent_part in body["contents"][1]["parts"]] == [
         ["text"],
         ["functionCall"],
     ]
 
 
-@pytest.mark.parametrize(("model", "signed"), [(NEW, True), (OLD, False)])
+@pytest.mark.parametrize(("model", "signed"), [(NEW_MODEL, True), (OLD_MODEL, False)])
 def test_a_call_of_another_model_has_the_signature_that_is_not_checked(
     model: str, signed: bool
 ) -> None:

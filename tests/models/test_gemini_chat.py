@@ -24,14 +24,14 @@ from tests.models.kit import (
 )
 from tests.servers import SeenRequest, delta
 
-NEW = "gemini-3.8-flash"
-OLD = "gemini-2.5-pro"
+NEW_MODEL = "gemini-3.8-flash"
+OLD_MODEL = "gemini-2.5-pro"
 SIGNED = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
 UNCHECKED = {"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}}
 
 
 def sent(
-    *messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **fields: Any
+    *messages: Message, model: str = NEW_MODEL, options: dict[str, Any] | None = None, **fields: Any
 ) -> SeenRequest:
     """A request as the server saw it."""
     return asked_by(
@@ -54,14 +54,14 @@ def test_the_key_goes_to_the_place_of_chat_completions_below_google_s_address() 
 @pytest.mark.parametrize(
     ("model", "options", "thinking"),
     [
-        (NEW, {}, {}),
-        (NEW, {"reasoning_effort": "low"}, {"reasoning_effort": "low"}),
-        (NEW, {"reasoning_effort": "default"}, {}),
-        (NEW, {"reasoning_effort": "max"}, {"reasoning_effort": "high"}),
-        (NEW, {"reasoning_effort": "none"}, {"reasoning_effort": "minimal"}),
-        (OLD, {"reasoning_effort": "none"}, {"reasoning_effort": "none"}),
+        (NEW_MODEL, {}, {}),
+        (NEW_MODEL, {"reasoning_effort": "low"}, {"reasoning_effort": "low"}),
+        (NEW_MODEL, {"reasoning_effort": "default"}, {}),
+        (NEW_MODEL, {"reasoning_effort": "max"}, {"reasoning_effort": "high"}),
+        (NEW_MODEL, {"reasoning_effort": "none"}, {"reasoning_effort": "minimal"}),
+        (OLD_MODEL, {"reasoning_effort": "none"}, {"reasoning_effort": "none"}),
         (
-            OLD,
+            OLD_MODEL,
             {"thinking_budget": 99},
             {"extra_body": {"google": {"thinking_config": {"thinking_budget": 99}}}},
         ),
@@ -78,7 +78,7 @@ def test_google_is_told_how_much_to_think(
 
 def test_what_google_does_not_take_is_left_out_and_said() -> None:
     request = Request(messages=(ASK,), tools=(WEATHER,), parallel_tool_calls=False, seed=7)
-    chunks, requests = asked_by("gemini-chat", fine, request, model=NEW)
+    chunks, requests = asked_by("gemini-chat", fine, request, model=NEW_MODEL)
     assert not {"seed", "parallel_tool_calls"} & requests[0].json.keys()
     refused_fields = [
         chunk.note.partition(" does not accept ")[2] for chunk in chunks if chunk.note
@@ -113,9 +113,9 @@ def test_calls_go_back_with_their_signatures() -> None:
     }
     other = {"id": "c2", "function": {"name": "weather", "arguments": "{}"}, "type": "function"}
     script = events(delta(tool_calls=[call]), delta(tool_calls=[other]), delta(finish="stop"))
-    chunks = asked_by("gemini-chat", script, Request(messages=(ASK,), tools=(WEATHER,)), model=NEW)[
-        0
-    ]
+    chunks = asked_by(
+        "gemini-chat", script, Request(messages=(ASK,), tools=(WEATHER,)), model=NEW_MODEL
+    )[0]
     assert chunks[-1].finish == "tool"
     tool_calls = calls(chunks)
     turn = Message(
@@ -128,7 +128,7 @@ def test_calls_go_back_with_their_signatures() -> None:
     ]
 
 
-@pytest.mark.parametrize(("model", "mark"), [(NEW, UNCHECKED), (OLD, {})])
+@pytest.mark.parametrize(("model", "mark"), [(NEW_MODEL, UNCHECKED), (OLD_MODEL, {})])
 def test_a_call_of_another_model_has_the_signature_that_is_not_checked(
     model: str, mark: dict[str, Any]
 ) -> None:
@@ -145,7 +145,9 @@ def test_a_call_of_another_model_has_the_signature_that_is_not_checked(
 
 def test_a_filter_is_a_refusal_and_a_call_that_cannot_be_read_is_asked_for_again() -> None:
     chunks = asked_by(
-        "gemini-chat", events(delta("It"), delta(finish="content_filter: RECITATION")), model=NEW
+        "gemini-chat",
+        events(delta("It"), delta(finish="content_filter: RECITATION")),
+        model=NEW_MODEL,
     )[0]
     assert (text(chunks), chunks[-1].finish) == ("It", "refusal")
     error = failure_of(

@@ -289,7 +289,9 @@ def test_a_reply_of_all_its_tokens_comes_whole() -> None:
     [packed("gzip", gzip.compress(b"data: " + b"x" * (8 << 20), 1)), stream],
     ids=["packed", "stream"],
 )
-def test_litellm_reads_no_more(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_litellm_reads_no_more_than_the_limit_of_a_body(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has its own client, which would make 100 MB of 100 KB at once."""
     monkeypatch.setattr("conductor_cli.models.http.MAX_FOREIGN_BODY", 4 << 20)
     litellm_ready()

@@ -274,7 +274,7 @@ def held(monkeypatch: pytest.MonkeyPatch, batches: int) -> Iterator[threading.Ev
         yield event
 
 
-LONG = ask("Check the sum of the numbers. " * 400, max_tokens=4)
+LONG_REQUEST = ask("Check the sum of the numbers. " * 400, max_tokens=4)
 ROOM = LlamaOptions(context=8192)
 
 
@@ -285,12 +285,12 @@ def test_a_long_prompt_is_cancelled_between_batches(
 
     async def go() -> list[Chunk]:
         model = Llama(tiny, ROOM)
-        task = asyncio.ensure_future(anext(model.stream(LONG)))
+        task = asyncio.ensure_future(anext(model.stream(LONG_REQUEST)))
         with held(monkeypatch, batches=3) as event:
             await asyncio.to_thread(event.wait)
             task.cancel()
             await asyncio.wait({task})
-        chunks = await chunks_of(model, LONG)
+        chunks = await chunks_of(model, LONG_REQUEST)
         await model.close()
         return chunks
 
@@ -329,7 +329,7 @@ def test_a_call_ends_at_its_deadline(tiny: Path, monkeypatch: pytest.MonkeyPatch
             held(monkeypatch, batches=1),
             pytest.raises(ModelError, match=r"did not finish within 0\.1 s") as error,
         ):
-            await chunks_of(model, replace(LONG, deadline=0.05))
+            await chunks_of(model, replace(LONG_REQUEST, deadline=0.05))
         assert error.value.reason == "timeout"
         answer = text(await chunks_of(model, clear()))
         await model.close()

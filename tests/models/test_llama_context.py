@@ -21,7 +21,7 @@ from tests.tiny_gguf import Extra, lora, make
 
 STEP = 512
 WIDE = LlamaOptions(context=2048, threads=1)
-LONG = "Check the sum of the numbers and write the answer. " * 50
+LONG_TEXT = "Check the sum of the numbers and write the answer. " * 50
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def rooms(path: Path, *requests: Request) -> list[int]:
 
 def test_a_context_is_as_large_as_its_prompts_need(tiny: Path) -> None:
     short = ask()
-    long = ask(LONG)
+    long = ask(LONG_TEXT)
     endless = ask(max_tokens=None, grammar='root ::= "a"')
     first, after_short, after_long, again, last = rooms(tiny, short, long, short, endless)
     assert (first, after_short) == (STEP, STEP)
@@ -72,7 +72,7 @@ def test_an_adapter_lies_over_the_larger_context_too(
     tiny: Path, wide: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     adapted = replace(WIDE, adapter=lora(tmp_path / "lora.gguf"))
-    request = clear(LONG)
+    request = clear(LONG_TEXT)
     assert (
         reply_texts(tiny, request, options=adapted)
         == wide(request, options=adapted)
@@ -101,7 +101,7 @@ def test_a_larger_context_that_cannot_be_had_is_told_and_the_smaller_one_stays(
         with monkeypatch.context() as patch:
             patch.setattr(engine._lib, "llama_init_from_model", lambda *_: None)
             with pytest.raises(ModelError, match="cannot be used") as error:
-                list(engine.generate(ask(LONG), CancelToken()))
+                list(engine.generate(ask(LONG_TEXT), CancelToken()))
         assert "too little memory" in error.value.hint
         assert error.value.reason == "length"
         assert error.value.reason not in FATAL_REASONS
@@ -109,7 +109,7 @@ def test_a_larger_context_that_cannot_be_had_is_told_and_the_smaller_one_stays(
         again = list(engine.generate(ask(), CancelToken()))
         assert text(again) == before
         assert used(again).tokens_cached == used(again).tokens_in - 1
-        assert len(text(engine.generate(ask(LONG), CancelToken()))) > 0
+        assert len(text(engine.generate(ask(LONG_TEXT), CancelToken()))) > 0
 
 
 def test_a_prompt_that_fits_is_answered_where_there_is_no_memory_for_a_long_reply(
@@ -132,9 +132,9 @@ def test_as_large_a_context_is_taken_as_a_useful_reply_needs(
         begun = engine._lib.llama_init_from_model
         few = lambda model, params: begun(model, params) if params.n_ctx <= 3 * STEP else None  # noqa: E731
         monkeypatch.setattr(engine._lib, "llama_init_from_model", few)
-        tokens = len(engine.tokenize(ask(LONG)).tokens)
+        tokens = len(engine.tokenize(ask(LONG_TEXT)).tokens)
         assert STEP < tokens < 3 * STEP
-        assert text(engine.generate(ask(LONG, max_tokens=None), CancelToken()))
+        assert text(engine.generate(ask(LONG_TEXT, max_tokens=None), CancelToken()))
         assert STEP < engine.kv_cache.capacity <= 3 * STEP
 
 

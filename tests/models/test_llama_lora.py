@@ -63,7 +63,7 @@ NAMES = {
     "lm_head": "output",
     "model.embed_tokens": "token_embd",
 }
-EVERY = [name for name in NAMES if name.endswith("_proj")]
+PROJECTIONS = [name for name in NAMES if name.endswith("_proj")]
 
 
 def shapes(architecture: str) -> dict[str, tuple[int, ...]]:
@@ -250,7 +250,7 @@ def modules(*names: str, rank: int = 4) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("architecture", "changed"),
     [
-        *((architecture, modules(*EVERY)) for architecture in ("llama", "qwen2", "qwen3")),
+        *((architecture, modules(*PROJECTIONS)) for architecture in ("llama", "qwen2", "qwen3")),
         ("qwen2", {"lm_head": 4} | modules("mlp.up_proj")),
     ],
     ids=["llama", "qwen2", "qwen3", "the output"],
@@ -272,7 +272,7 @@ def test_an_adapter_computes_what_merged_weights_compute(
 def test_an_adapter_of_16_bits_is_half_as_large_and_computes_about_the_same(tmp_path: Path) -> None:
     weights = random_weights("qwen2")
     base = save_model(tmp_path / "base.gguf", "qwen2", weights)
-    source = Adapter("qwen2", modules(*EVERY)).save(tmp_path / "lora")
+    source = Adapter("qwen2", modules(*PROJECTIONS)).save(tmp_path / "lora")
     whole = tmp_path / "whole.gguf"
     half = tmp_path / "half.gguf"
     convert_adapter(source, whole, architecture="qwen2", layers=LAYERS)

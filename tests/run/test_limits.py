@@ -86,7 +86,7 @@ def test_a_step_waits_for_room_that_a_running_call_will_leave() -> None:
     assert run.trace.exit_code == 0
 
 
-def test_planning_holds_room_too() -> None:
+def test_a_step_waits_for_room_that_planning_will_leave() -> None:
     planner = ["A | - | one\n", 5.0, "A | 1 | two"]
     pool = pool_of("ann", price=DEAR)
     limits = Limits(cost=Decimal("0.0145"))

@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-BLOCK: Final = re.compile(r"^```(python|diff)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CODE_BLOCK: Final = re.compile(r"^```(python|diff)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED: Final = re.compile(r"^`(src/\S+)`:$", re.MULTILINE)
 QUESTION: Final = "Find the capital of Japan, then spell it backwards."
 
@@ -25,7 +25,7 @@ def examples() -> list[tuple[str, str, str]]:
     page = (ROOT / "docs/extend.md").read_text(encoding="utf-8")
     return [
         (NAMED.findall(page[: match.start()])[-1], match[1], match[2])
-        for match in BLOCK.finditer(page)
+        for match in CODE_BLOCK.finditer(page)
     ]
 
 

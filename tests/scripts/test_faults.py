@@ -205,7 +205,7 @@ def test_a_clock_that_opens_new_days_is_found(monkeypatch: pytest.MonkeyPatch) -
     assert any("went back by less than a day" in clocks.walk(seed).problem for seed in range(12))
 
 
-KNOWN = {fault.name: fault for fault in FAULTS}
+FAULTS_BY_NAME = {fault.name: fault for fault in FAULTS}
 QUICK = (
     "reset-before-head",
     "reset-inside-event",
@@ -248,7 +248,7 @@ def test_a_question_under_a_fault_ends_well_and_so_does_the_next(
     workers = wire.WORKERS
     shapes = tuple(wire.SHAPES)
     cases = [
-        wire.Case(apis[at % 4], KNOWN[name], shapes[at % 3], workers[at // 4 % 4], "once")
+        wire.Case(apis[at % 4], FAULTS_BY_NAME[name], shapes[at % 3], workers[at // 4 % 4], "once")
         for at, name in enumerate(QUICK)
     ]
     report = tried(cases, tmp_path, monkeypatch)
@@ -260,7 +260,7 @@ def test_the_campaign_sees_a_wrong_answer(tmp_path: Path, monkeypatch: pytest.Mo
 
     Unless it is what the campaign allows.
     """
-    lost = replace(KNOWN["lost-event"], promise="right")
+    lost = replace(FAULTS_BY_NAME["lost-event"], promise="right")
     report = tried([wire.Case("chat", lost, "chain", "three", "once")], tmp_path, monkeypatch)
     assert report.failed == 1
     assert "the text of step 3" in report.first

@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
-BLOCK = setup.requirements(LOCK)["llama-cpp-python"]
-LLAMA = BLOCK.split("==")[1].split()[0]
+LLAMA_REQUIREMENT = setup.requirements(LOCK)["llama-cpp-python"]
+LLAMA = LLAMA_REQUIREMENT.split("==")[1].split()[0]
 
 BUILD_LOG = """\
 Building wheels for collected packages: llama-cpp-python
@@ -191,8 +191,8 @@ def test_a_prebuilt_wheel_needs_no_compiler(
     no_compiler: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LLAMA_WHEEL", "cu124")
-    assert not setup.must_compile(BLOCK)
-    (job,) = setup.llama(BLOCK)
+    assert not setup.must_compile(LLAMA_REQUIREMENT)
+    (job,) = setup.llama(LLAMA_REQUIREMENT)
     job.process.wait()
     assert f"--only-binary :all: --no-deps --index-url {setup.WHEEL_INDEX}cu124" in job.text()
     assert f" llama-cpp-python=={LLAMA}\n" in job.text()
@@ -205,14 +205,14 @@ def test_a_wheel_that_we_built_before_is_taken_from_the_cache_but_none_of_anothe
     """Another source or other flags have to be compiled."""
     setup.WHEELS.mkdir()
     (setup.WHEELS / "llama_cpp_python.whl").write_text("built")
-    setup.keep(BLOCK)
-    assert setup.llama(BLOCK) == []
+    setup.keep(LLAMA_REQUIREMENT)
+    assert setup.llama(LLAMA_REQUIREMENT) == []
     assert [wheel.read_text() for wheel in setup.WHEELS.iterdir()] == ["built"]
     with pytest.raises(setup.SetupError, match=r"no C and C\+\+ compiler"):
-        setup.llama(BLOCK + "#")
+        setup.llama(LLAMA_REQUIREMENT + "#")
     monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CUDA=on")
     with pytest.raises(setup.SetupError, match=r"no C and C\+\+ compiler"):
-        setup.llama(BLOCK)
+        setup.llama(LLAMA_REQUIREMENT)
 
 
 def test_parts_that_nothing_loads_are_left_out_of_the_build(
@@ -232,7 +232,7 @@ def test_a_wheel_the_user_installed_is_taken(checkout: Path) -> None:
     (checkout / f".venv/lib/python3.11/site-packages/llama_cpp_python-{LLAMA}.dist-info").mkdir(
         parents=True
     )
-    assert setup.llama(BLOCK) == []
+    assert setup.llama(LLAMA_REQUIREMENT) == []
 
 
 def test_an_import_of_jsonschema_reads_no_grammars() -> None:

@@ -75,17 +75,17 @@ def surface_of(function: Any, version: str) -> surface.Surface:
     return surface.current_surface(commands.read(program, "conductor"), version)
 
 
-BEFORE = surface_of(go, "1.0.0")
+EARLIER_SURFACE = surface_of(go, "1.0.0")
 
 
 def test_what_only_adds_keeps_the_promise() -> None:
-    assert not surface.broken_promises(BEFORE, BEFORE, TODAY)
+    assert not surface.broken_promises(EARLIER_SURFACE, EARLIER_SURFACE, TODAY)
     later = with_changes(
         mode=Annotated[Literal["mini", "auto", "ultra"], typer.Option("--mode")],
         fast=Annotated[bool, typer.Option("--fast", "-f")],
         new=Annotated[str | None, typer.Option("--new")],
     )
-    assert not surface.broken_promises(BEFORE, later, TODAY)
+    assert not surface.broken_promises(EARLIER_SURFACE, later, TODAY)
 
 
 @pytest.mark.parametrize(
@@ -112,23 +112,27 @@ def test_what_only_adds_keeps_the_promise() -> None:
     ],
 )
 def test_what_takes_away_breaks_the_promise(changes: dict[str, Any], broken: str) -> None:
-    assert broken in surface.broken_promises(BEFORE, with_changes(**changes), TODAY)
+    assert broken in surface.broken_promises(EARLIER_SURFACE, with_changes(**changes), TODAY)
 
 
 def test_an_argument_that_becomes_necessary_breaks_the_promise() -> None:
-    later = replace(BEFORE, demands=BEFORE.demands | {"conductor go argument 2 is given"})
-    assert surface.broken_promises(BEFORE, later, TODAY) == [
+    later = replace(
+        EARLIER_SURFACE, demands=EARLIER_SURFACE.demands | {"conductor go argument 2 is given"}
+    )
+    assert surface.broken_promises(EARLIER_SURFACE, later, TODAY) == [
         "newly demanded: conductor go argument 2 is given"
     ]
-    assert not surface.broken_promises(later, BEFORE, TODAY)
+    assert not surface.broken_promises(later, EARLIER_SURFACE, TODAY)
 
 
 def test_a_new_command_may_demand_what_it_needs() -> None:
     demands = {"conductor went argument 1 is given", "conductor went --far is given"}
-    later = replace(BEFORE, demands=BEFORE.demands | demands)
-    assert not surface.broken_promises(BEFORE, later, TODAY)
-    later = replace(BEFORE, demands=BEFORE.demands | {"conductor go --far is given"})
-    assert surface.broken_promises(BEFORE, later, TODAY)
+    later = replace(EARLIER_SURFACE, demands=EARLIER_SURFACE.demands | demands)
+    assert not surface.broken_promises(EARLIER_SURFACE, later, TODAY)
+    later = replace(
+        EARLIER_SURFACE, demands=EARLIER_SURFACE.demands | {"conductor go --far is given"}
+    )
+    assert surface.broken_promises(EARLIER_SURFACE, later, TODAY)
 
 
 @pytest.mark.parametrize(
@@ -143,23 +147,23 @@ def test_what_was_deprecated_goes_with_a_major_version_after_six_months(
     version: str, day: date, *, goes: bool
 ) -> None:
     notice = Deprecation(since="1.1.0", day="2026-12-01", instead="--quick")
-    deprecated = replace(BEFORE, deprecated={"conductor go --fast": notice})
+    deprecated = replace(EARLIER_SURFACE, deprecated={"conductor go --fast": notice})
     later = replace(with_changes(fast=None), version=version)
     assert (not surface.broken_promises(deprecated, later, day)) is goes
-    assert surface.broken_promises(BEFORE, later, day), "without a notice nothing goes"
+    assert surface.broken_promises(EARLIER_SURFACE, later, day), "without a notice nothing goes"
 
 
 def test_a_surface_is_read_as_it_was_written() -> None:
-    assert surface.parse_surface(BEFORE.text()) == BEFORE
+    assert surface.parse_surface(EARLIER_SURFACE.text()) == EARLIER_SURFACE
 
 
 def test_the_surface_of_a_release_cannot_be_frozen_again(tmp_path: Path) -> None:
-    early = replace(BEFORE, version="1.0.0rc1")
+    early = replace(EARLIER_SURFACE, version="1.0.0rc1")
     assert surface.freeze(early, tmp_path) == surface.freeze(early, tmp_path)
-    surface.freeze(BEFORE, tmp_path)
+    surface.freeze(EARLIER_SURFACE, tmp_path)
     with pytest.raises(FileExistsError, match="a new version gets a new number"):
-        surface.freeze(BEFORE, tmp_path)
-    assert surface.newest_frozen(tmp_path) == BEFORE
+        surface.freeze(EARLIER_SURFACE, tmp_path)
+    assert surface.newest_frozen(tmp_path) == EARLIER_SURFACE
 
 
 def test_what_is_deprecated_works_on_and_says_what_to_use(

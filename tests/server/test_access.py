@@ -40,7 +40,7 @@ from tests.traces.stored import trace_bytes
 
 OPEN = AccessRules()
 
-MORE = b"..."
+UNFINISHED_PIECE = b"..."
 """As the last piece of a body: more was announced, and never comes."""
 
 
@@ -96,7 +96,7 @@ def ask(
         return {
             "type": "http.request",
             "body": pieces.pop(0),
-            "more_body": bool(pieces) or body[-1:] == (MORE,),
+            "more_body": bool(pieces) or body[-1:] == (UNFINISHED_PIECE,),
         }
 
     async def send(message: Message) -> None:
@@ -270,7 +270,7 @@ def test_headers_that_count_stand_once(name: str) -> None:
     assert ask(host="", headers=[(name, "1"), (name, "1")]).error["code"] == "duplicate_header"
 
 
-LONG = [b"12345", b"1234567", MORE]
+LONG_BODY = [b"12345", b"1234567", UNFINISHED_PIECE]
 
 
 @pytest.mark.parametrize(
@@ -279,9 +279,9 @@ LONG = [b"12345", b"1234567", MORE]
         ({}, {"headers": [("x-long", "x" * 70_000)]}, 431, None),
         ({"most_body": 10}, {"headers": [("content-length", "11")], "body": []}, 413, None),
         ({"most_body": 10}, {"headers": [("content-length", "-1")], "body": []}, 400, None),
-        ({"most_body": 10}, {"body": LONG}, 413, None),
-        ({"most_bodies": 10}, {"body": LONG}, 503, "5"),
-        ({"body_seconds": 0.05}, {"body": (b"1", MORE)}, 408, None),
+        ({"most_body": 10}, {"body": LONG_BODY}, 413, None),
+        ({"most_bodies": 10}, {"body": LONG_BODY}, 503, "5"),
+        ({"body_seconds": 0.05}, {"body": (b"1", UNFINISHED_PIECE)}, 408, None),
         ({"most_requests": 0}, {}, 503, "2"),
     ],
 )
@@ -308,7 +308,7 @@ def test_one_client_leaves_room_for_the_bodies_of_others() -> None:
 def test_a_file_has_time_as_long_as_it_keeps_arriving(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = AccessRules(body_seconds=0.0)
     monkeypatch.setattr(access_module, "UPLOAD_SECONDS", 0.05)
-    slow = ask(rules, path=UPLOADS, body=(b"1", MORE))
+    slow = ask(rules, path=UPLOADS, body=(b"1", UNFINISHED_PIECE))
     assert (slow.status, "50 kB a second" in slow.error["message"]) == (408, True)
     monkeypatch.setattr(access_module, "UPLOAD_BYTES_PER_SECOND", 0.1)
     assert ask(rules, path=UPLOADS, body=(b"12345", b"67890")).status == 200

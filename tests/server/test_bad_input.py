@@ -220,7 +220,7 @@ def test_ambiguous_http_is_refused(server: Serving) -> None:
         assert [status(send(server, sent)) for sent in (whole, whole[:-30])] == [414, 414]
 
 
-def test_old_clients_are_answered(server: Serving, key: str) -> None:
+def test_clients_of_http_1_0_are_answered(server: Serving, key: str) -> None:
     """HTTP/1.0 has no chunks: the answer ends with the connection."""
     answer = send(server, request(PATHS[0], body_of(PATHS[0]), f"x-api-key: {key}", version="1.0"))
     assert status(answer) == 200

@@ -63,7 +63,7 @@ def ends(**provider_fields: Any) -> Chunk:
     )
 
 
-TWICE: list[Any] = ["I edit.", call(0, "e1"), call(1, "e2", '{"file":"b.py"}'), ends()]
+TWO_CALLS: list[Any] = ["I edit.", call(0, "e1"), call(1, "e2", '{"file":"b.py"}'), ends()]
 
 
 class Orchestra:
@@ -141,7 +141,7 @@ def test_a_question_is_planned_with_the_conversation_word_for_word() -> None:
 
 
 def test_the_worker_that_asked_goes_on_with_its_own_ids_and_data() -> None:
-    orchestra, reply = begun(TWICE, [call(0, "e1"), ends(signature="def")], ["Done."])
+    orchestra, reply = begun(TWO_CALLS, [call(0, "e1"), ends(signature="def")], ["Done."])
     assert [call.id for call in reply.tool_calls] != ["e1", "e2"]
     first = (ASK, reply, *reversed(results(reply, "one", "two")))
     middle, again = orchestra.answer(*first)
@@ -166,7 +166,7 @@ def test_the_worker_that_asked_goes_on_with_its_own_ids_and_data() -> None:
 
 
 def test_the_same_worker_is_asked_the_next_question_with_its_own_ids_and_data() -> None:
-    orchestra, reply = begun(TWICE, ["Done."], ["Tested."], plan="B | | rename it\n")
+    orchestra, reply = begun(TWO_CALLS, ["Done."], ["Tested."], plan="B | | rename it\n")
     first = (ASK, reply, *results(reply, "one", "two"))
     _, done = orchestra.answer(*first)
     follow_up = Message(role="user", content="Test it.")
@@ -195,7 +195,7 @@ def test_narration_that_comes_back_is_taken_out() -> None:
 
 def test_a_schema_is_told_once_for_each_question() -> None:
     """However often the worker goes on with results of tools."""
-    orchestra = Orchestra(TWICE, TWICE, TWICE)
+    orchestra = Orchestra(TWO_CALLS, TWO_CALLS, TWO_CALLS)
     talk = [ASK]
     for _ in range(3):
         _, reply = orchestra.answer(*talk, schema={"type": "integer"})
@@ -209,7 +209,7 @@ def test_a_schema_is_told_once_for_each_question() -> None:
 
 
 def test_a_history_that_the_client_changed_is_sent_as_it_is_now() -> None:
-    orchestra, reply = begun(TWICE, ["Done."], plan="B | | rename it\n")
+    orchestra, reply = begun(TWO_CALLS, ["Done."], plan="B | | rename it\n")
     first = (ASK, reply, *results(reply, "one", "two"))
     _, done = orchestra.answer(*first)
     talk = (
@@ -223,7 +223,7 @@ def test_a_history_that_the_client_changed_is_sent_as_it_is_now() -> None:
 
 
 def test_what_the_client_changed_wins_over_the_trace() -> None:
-    orchestra, reply = begun(TWICE, ["Done."])
+    orchestra, reply = begun(TWO_CALLS, ["Done."])
     edited = replace(ASK, content="Rename it to b.")
     talk = (edited, reply, *results(reply, "one", "two"))
     request = orchestra.read_request(*talk)
@@ -234,7 +234,7 @@ def test_what_the_client_changed_wins_over_the_trace() -> None:
 
 
 def test_without_the_trace_the_same_worker_goes_on_with_the_clients_messages() -> None:
-    orchestra, reply = begun(TWICE)
+    orchestra, reply = begun(TWO_CALLS)
     orchestra.traces.clear()
     request = orchestra.read_request(ASK, reply, *results(reply, "one", "two"))
     assert request.plan is not None
@@ -242,7 +242,7 @@ def test_without_the_trace_the_same_worker_goes_on_with_the_clients_messages() -
 
 
 def test_a_text_beside_the_results_goes_along() -> None:
-    orchestra, reply = begun(TWICE)
+    orchestra, reply = begun(TWO_CALLS)
     first, second = results(reply, "one", "two")
     hurry = Message(role="user", content="Hurry.")
     conversation = orchestra.conversation(ASK, reply, first, hurry, second)
@@ -250,7 +250,7 @@ def test_a_text_beside_the_results_goes_along() -> None:
 
 
 def test_a_missing_result_is_an_error_that_names_the_call() -> None:
-    orchestra, reply = begun(TWICE)
+    orchestra, reply = begun(TWO_CALLS)
     with pytest.raises(RequestError, match=reply.tool_calls[1].id) as caught:
         orchestra.read_request(ASK, reply, results(reply, "one", "two")[0])
     assert (caught.value.status, caught.value.param) == (400, "messages")
@@ -258,7 +258,7 @@ def test_a_missing_result_is_an_error_that_names_the_call() -> None:
 
 @pytest.mark.parametrize("forged", ["call_1", "forged"])
 def test_calls_with_foreign_or_forged_ids_are_planned_anew(forged: str) -> None:
-    orchestra, reply = begun(TWICE)
+    orchestra, reply = begun(TWO_CALLS)
     text = forged if forged == "call_1" else reply.tool_calls[0].id[:-1] + "~"
     asks = Message(
         role="assistant", content="", tool_calls=(ToolCall(id=text, name="edit", arguments="{}"),)
@@ -295,7 +295,7 @@ def test_a_request_without_a_user_is_refused() -> None:
 
 
 def test_calls_of_a_nested_run_reach_the_client_and_come_back() -> None:
-    orchestra = Orchestra(TWICE, ["Done."], plan="B | | rename it\n")
+    orchestra = Orchestra(TWO_CALLS, ["Done."], plan="B | | rename it\n")
     nests = plan_of((SELF, (), "Rename it."))
     run, _ = play(orchestra.orchestra, orchestra.read_request(ASK).question, plan=nests)
     orchestra.traces[run.id] = run.trace
@@ -314,7 +314,7 @@ def test_json_mode_asks_for_an_object() -> None:
 
 
 def test_an_image_of_a_tool_that_nobody_can_see_is_left_out_with_a_note() -> None:
-    orchestra, reply = begun(TWICE, ["Done."])
+    orchestra, reply = begun(TWO_CALLS, ["Done."])
     first, second = results(reply, "one", "two")
     talk = (ASK, reply, replace(first, attachments=(SCREEN,)), second)
     for turns in (
@@ -334,14 +334,14 @@ def test_an_image_of_a_tool_that_nobody_can_see_is_left_out_with_a_note() -> Non
 
 def test_an_image_that_the_user_attaches_now_is_never_left_out() -> None:
     shown = replace(ASK, attachments=(SCREEN,))
-    assert len(Orchestra(TWICE).read_request(shown).question.files) == 1
+    assert len(Orchestra(TWO_CALLS).read_request(shown).question.files) == 1
     talk = (
         shown,
         Message(role="assistant", content="I cannot."),
         Message(role="user", content="Then guess."),
     )
-    assert Orchestra(TWICE).read_request(*talk).question.files == ()
-    assert len(Orchestra(TWICE).read_request(*talk, sees=("ann",)).question.files) == 1
+    assert Orchestra(TWO_CALLS).read_request(*talk).question.files == ()
+    assert len(Orchestra(TWO_CALLS).read_request(*talk, sees=("ann",)).question.files) == 1
 
 
 CALL = SignedCall(

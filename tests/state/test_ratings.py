@@ -21,7 +21,7 @@ def made(number: int) -> Rating:
     )
 
 
-SHARE = dump(made(1))["shares"][0]
+STORED_SHARE = dump(made(1))["shares"][0]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ SHARE = dump(made(1))["shares"][0]
         {"shares": [1]},
         {"shares": [{"worker": "a"}]},
         {"run": 7},
-        *({"shares": [SHARE | {"weight": weight}]} for weight in (0, 1.5, -1, "1")),
+        *({"shares": [STORED_SHARE | {"weight": weight}]} for weight in (0, 1.5, -1, "1")),
     ],
 )
 def test_a_line_that_is_no_rating_is_counted_and_left_out(

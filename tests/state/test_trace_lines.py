@@ -261,7 +261,7 @@ def test_made_up_pieces_are_refused(change: dict[str, Any]) -> None:
         read([json.dumps(PIECES | change)])
 
 
-OLD = Path(__file__).with_name("old")
+OLD_TRACES = Path(__file__).with_name("old")
 OLD_RUN = "20261124-101112-abcdef"
 
 
@@ -270,8 +270,10 @@ def test_a_trace_with_named_texts_is_read_as_it_was(tmp_path: Path) -> None:
 
     Names for texts, parts and messages, cuts of several streams.
     """
-    events = [ev.from_line(line) for line in (OLD / "events.txt").read_text("utf-8").splitlines()]
-    store = TraceStore(OLD)
+    events = [
+        ev.from_line(line) for line in (OLD_TRACES / "events.txt").read_text("utf-8").splitlines()
+    ]
+    store = TraceStore(OLD_TRACES)
     assert list(store.events(OLD_RUN)) == events
     assert list(store.events(OLD_RUN, pieces=False)) == [
         event for event in events if not is_piece(event)
@@ -279,7 +281,7 @@ def test_a_trace_with_named_texts_is_read_as_it_was(tmp_path: Path) -> None:
     assert store.check(OLD_RUN).whole
     # A text whose line is damaged is not made up, by readers and by a repair.
     damaged = TraceStore(tmp_path)
-    lines = (OLD / f"{OLD_RUN}.jsonl").read_bytes().splitlines(keepends=True)
+    lines = (OLD_TRACES / f"{OLD_RUN}.jsonl").read_bytes().splitlines(keepends=True)
     damaged.path(OLD_RUN).write_bytes(
         b"".join([lines[0].replace(b"some words", b"some swords", 1), *lines[1:]])
     )

@@ -239,7 +239,7 @@ def test_an_answer_that_cannot_be_read_fails_at_once(name: str) -> None:
     assert "its answer is no JSON-RPC message, or has more than 250,000 values" in result.text
 
 
-def test_names_fit_every_provider() -> None:
+def test_names_of_tools_fit_every_provider() -> None:
     with Desk(raw("names")) as desk:
         tools = desk.tools()
         result = desk.run(desk.box.call(next(t for t in tools.values() if t.own_name == "a.b"), {}))

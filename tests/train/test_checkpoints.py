@@ -172,13 +172,13 @@ def test_the_summary_has_rewards_validation_and_suspicious_plans() -> None:
 RIGHT = PlanOutcome(
     reward=1.0, right=1.0, valid=True, steps=2, calls=2, routes=("facts", "letters")
 )
-WRONG = PlanOutcome(reward=0.5, valid=True, steps=1, calls=1, routes=("facts",))
+WRONG_OUTCOME = PlanOutcome(reward=0.5, valid=True, steps=1, calls=1, routes=("facts",))
 MALFORMED = PlanOutcome(reward=0.0, valid=False)
 FAILED = PlanOutcome(reward=None, valid=True, steps=1, calls=0, routes=("facts",))
 
 
 def test_the_metrics_of_a_step() -> None:
-    metrics = compute_metrics([RIGHT, MALFORMED, WRONG, WRONG], 2)
+    metrics = compute_metrics([RIGHT, MALFORMED, WRONG_OUTCOME, WRONG_OUTCOME], 2)
     assert (
         metrics["reward"],
         metrics["valid"],
@@ -194,7 +194,8 @@ def test_the_metrics_of_a_step() -> None:
     assert metrics["routes"] == {"facts": 3, "letters": 1}
     assert metrics["routing_entropy"] == 0.8113
     assert [
-        compute_metrics(step, 2)["routing_entropy"] for step in ([WRONG] * 4, [MALFORMED] * 2, [])
+        compute_metrics(step, 2)["routing_entropy"]
+        for step in ([WRONG_OUTCOME] * 4, [MALFORMED] * 2, [])
     ] == [0, 0, 0]
     failed = compute_metrics([RIGHT, FAILED, FAILED, FAILED], 2)
     assert (failed["failed"], failed["reward"], failed["right_given_valid"], failed["signal"]) == (

@@ -35,7 +35,7 @@ NATIVE, JSON, PUBLISHED = (PLAN_FORMATS[name] for name in ("native", "json", "pu
 RULES = PlanRules(workers=("ann", "bob", "cyd"))
 TERMS = PlanFormatContext(rules=RULES, labels=labels_of(RULES.workers, "letters"))
 EXACT = replace(TERMS, constrained=True)
-GIVEN = replace(TERMS, rules=replace(RULES, given=True))
+GIVEN_TERMS = replace(TERMS, rules=replace(RULES, given=True))
 NUMBERED = replace(TERMS, labels=labels_of(RULES.workers, "numbers"))
 CONTEXTS = {"native": TERMS, "json": TERMS, "published": NUMBERED}
 
@@ -139,7 +139,7 @@ def spelled_behind(drawn: Plan, context: PlanFormatContext) -> str:
 
 @pytest.mark.parametrize("name", PLAN_FORMATS)
 def test_a_kept_answer_reads_back_also_after_reasoning(name: str) -> None:
-    context = replace(CONTEXTS[name], rules=GIVEN.rules)
+    context = replace(CONTEXTS[name], rules=GIVEN_TERMS.rules)
     assert plan_in(name, PLAN_FORMATS[name].render(KeepAnswer(), context), context) == KeepAnswer()
     reasoned = replace(context, reasoning=True)
     kept = KeepAnswer(reasoning="{fine}")
@@ -489,7 +489,9 @@ def test_with_a_grammar_nothing_is_tolerated() -> None:
     "word", ["accept", "Accept.", "**accept**", " ACCEPT! ", "`accept`", "- accept"]
 )
 def test_accept_is_a_line_of_its_own(word: str) -> None:
-    assert plan(f"It is right.\n{word}\nA | - | one", GIVEN) == KeepAnswer(reasoning="It is right.")
+    assert plan(f"It is right.\n{word}\nA | - | one", GIVEN_TERMS) == KeepAnswer(
+        reasoning="It is right."
+    )
 
 
 def test_reasoning_ends_with_its_line() -> None:
@@ -674,13 +676,13 @@ def test_a_grammar_with_a_closing_line_admits_no_other_end() -> None:
     ],
 )
 def test_access_lists_are_read_in_any_punctuation(cell: str, wanted: tuple[int, ...]) -> None:
-    assert parse_access(cell, 4, GIVEN) == wanted
+    assert parse_access(cell, 4, GIVEN_TERMS) == wanted
 
 
 @pytest.mark.parametrize("cell", ["some", "1-2", "x1", "1/2", "-1", "one", "[[1], x]", "٣"])
 def test_an_unreadable_access_list_is_an_error(cell: str) -> None:
     with pytest.raises(PlanError, match="step 4 has no readable access list"):
-        parse_access(cell, 4, GIVEN)
+        parse_access(cell, 4, GIVEN_TERMS)
 
 
 def test_blank_is_what_python_strips() -> None:
@@ -727,7 +729,7 @@ def test_reasoning_is_read_from_the_object_or_before_it() -> None:
 def test_an_object_that_says_so_accepts_and_mere_mention_does_not(
     text: str, accepted: bool
 ) -> None:
-    items, error, _ = read("json", [text], GIVEN)
+    items, error, _ = read("json", [text], GIVEN_TERMS)
     assert [isinstance(item, KeepAnswer) for item in items] == [True] * accepted
     assert (error is None) is accepted
     assert error is None or error.message == NO_JSON
@@ -735,8 +737,8 @@ def test_an_object_that_says_so_accepts_and_mere_mention_does_not(
 
 def test_a_plan_goes_before_an_accept_and_standing_steps_too() -> None:
     both: Any = {"accept": True, **json.loads(TWO)}
-    assert plan_in("json", json.dumps(both), GIVEN) == WANTED
-    begun = fault('{"accept":true}', replace(GIVEN, first=2), "json")
+    assert plan_in("json", json.dumps(both), GIVEN_TERMS) == WANTED
+    begun = fault('{"accept":true}', replace(GIVEN_TERMS, first=2), "json")
     assert begun.message == "accept needs an existing answer, and a plan has begun"
 
 
@@ -795,7 +797,7 @@ def test_the_schema_keeps_to_what_every_server_takes() -> None:
         "minItems",
         "maxItems",
     }
-    context = replace(GIVEN, reasoning=True)
+    context = replace(GIVEN_TERMS, reasoning=True)
 
     def check(part: Any) -> None:
         assert set(part) <= keywords

@@ -507,7 +507,7 @@ def test_no_other_number_passes_for_tokens(
     assert tokens_over(message, estimate) == counts
 
 
-SAID = "prompt is too long: 213462 tokens > 200000 maximum"
+PROVIDER_MESSAGE = "prompt is too long: 213462 tokens > 200000 maximum"
 OPENAI = (
     "This model's maximum context length is 200000 tokens. However, your messages resulted in "
     "213462 tokens. "
@@ -516,10 +516,12 @@ OPENAI = (
 
 
 @pytest.mark.parametrize(
-    ("path", "words"), [("/v1/chat/completions", OPENAI), ("/v1/messages", SAID)]
+    ("path", "words"), [("/v1/chat/completions", OPENAI), ("/v1/messages", PROVIDER_MESSAGE)]
 )
 def test_each_api_has_its_own_sentence(path: str, words: str) -> None:
-    error = request_error(Failure(kind="worker", message=f"bob: {SAID}", reason="length"))
+    error = request_error(
+        Failure(kind="worker", message=f"bob: {PROVIDER_MESSAGE}", reason="length")
+    )
     assert error.status == 400
     body = error_body(error, path)["error"]
     assert body["message"] == words
