@@ -164,10 +164,11 @@ def unread(steps: Sequence[Step]) -> int:
 def by_card(planned: Planned) -> list[bool]:
     """For each step that names a row of the table, whether its worker is the best there.
 
-    A step that judges another one may have the best worker but the author of that.
+    A step that judges another one may have the best worker but the author of that. A closing line
+    that was joined with the step before it has no step, and names the same worker.
     """
     results = list[bool]()
-    for line, step in zip(planned.text.splitlines(), planned.steps, strict=True):
+    for line, step in zip(planned.text.splitlines(), planned.steps, strict=False):
         tag = line.rpartition(planned.context.bar)[2].rpartition(" ")[0]
         if not tag:
             continue
