@@ -22,6 +22,7 @@ import pytest
 from conductor_cli.core.errors import TakenOver, UsageError
 from conductor_cli.server import batches
 from conductor_cli.state import opening as home
+from conductor_cli.state.postgres import served_files
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import SharedState, shared_state
 from conductor_cli.state.postgres.served_files import SharedServedFiles
@@ -358,8 +359,10 @@ def test_a_batch_whose_server_is_killed_is_finished_by_another(
 
 
 def test_a_server_that_lost_a_batch_writes_nothing_more_of_it(
-    postgres: Cluster, tmp_path: Path
+    postgres: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The first one gives no sign of life by itself, which could come before the second one asks
+    monkeypatch.setattr(served_files, "SEND_SECONDS", 3600.0)
     url = postgres.new_database()
     name = f"batch_{'0' * 24}"
     first, second = (SharedServedFiles(tmp_path / name, Database(url)) for name in ("one", "other"))
