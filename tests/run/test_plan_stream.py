@@ -193,6 +193,20 @@ def test_a_last_step_and_an_answer_by_the_same_worker_are_one_call() -> None:
     assert text.startswith("step 2 also gives the answer: the planner wanted that from the same")
 
 
+def test_a_joined_step_is_named_by_the_number_that_it_has_in_the_run() -> None:
+    plan = "Write it. | - | A\nWrite it. | - | A\nTest it. | 1 2 | B\nB"
+    run, events = play(closing_setting(plan))
+    assert [record.step.access for record in run.trace.steps] == [(), (1,)]
+    assert any(text.startswith("step 2 also gives the answer") for text in texts(events))
+
+
+def test_a_step_and_an_answer_by_the_same_worker_ask_it_the_question_itself() -> None:
+    run, events = play(closing_setting("Write a parser. | - | B\nB"))
+    assert [record.step.subtask for record in run.trace.steps] == [ANSWER_DIRECTLY]
+    (text,) = texts(events)
+    assert text.startswith("the planner wanted one step and then the answer")
+
+
 def test_independent_steps_stay_independent() -> None:
     run, _ = play(closing_setting("Write a parser. | - | A\nWrite a poem. | - | B\nC"))
     assert [record.step.access for record in run.trace.steps] == [(), (), (1, 2)]

@@ -384,9 +384,24 @@ class PlanStream:
         complete = self._held
         self._held = []
         for item in complete:
+            if item.last and self._parser.joined:
+                self._tell_joined(item.number)
             direct = self._as_direct_question(item)
             worded = self._with_worded_subtask(direct)
             announce_parsed(self._state, self._with_meant_steps(worded))
+
+    def _tell_joined(self, number: int) -> None:
+        """Say that the last step, which has this number, was planned as two."""
+        text = (
+            f"step {number} also gives the answer: the planner wanted that from the same worker, "
+            "and from the same results"
+        )
+        if number == 1:
+            text = (
+                "the planner wanted one step and then the answer, both from the same worker, so "
+                "that worker is asked the question itself"
+            )
+        self._state.stream.notice(text, recovered=True)
 
     def _with_worded_subtask(self, item: ParsedStep) -> ParsedStep:
         """Return a step that says what to do in place of one that names only a kind of work.
@@ -490,17 +505,11 @@ class PlanStream:
         return usage
 
     def _end(self) -> Usage:
-        """Say which steps of the reply were left out or joined. Returns what the reply cost."""
+        """Say which steps of the reply repeat others. Returns what the reply cost."""
         numbers = self._repeats.left_out
         if numbers:
             listed = _listed_steps(numbers)
             text = f"the planner repeated an earlier step word for word; left out: {listed}"
-            self._state.stream.notice(text, recovered=True)
-        if self._parser.joined:
-            text = (
-                f"step {self._parser.joined} also gives the answer: the planner wanted that from "
-                "the same worker, and from the same results"
-            )
             self._state.stream.notice(text, recovered=True)
         return self._take_usage()
 

@@ -317,7 +317,8 @@ class Traces(ABC):
         It takes the same time among many runs; one that was copied here may be newer. Raises
         `UsageError` where runs cannot be read.
         """
-        return "".join(self.newest_ids())
+        newest = self.newest_ids()
+        return newest[0] if newest else ""
 
     @abstractmethod
     def newest(self, query: RunQuery = EVERY_RUN, count: int = 20) -> tuple[list[StoredRun], bool]:

@@ -601,7 +601,7 @@ def test_a_closing_line_joins_a_step_of_its_worker_that_reads_all(
         ParsedStep(number=1, step=Step(worker="bob", subtask="Find it."), last=False),
         ParsedStep(number=2, step=joined, last=True),
     ]
-    assert parser.joined == 2
+    assert parser.joined
 
 
 def test_a_closing_line_joins_no_step_that_leaves_a_result_out() -> None:

@@ -138,8 +138,8 @@ class PlanParser(ABC):
 
     def __init__(self, context: PlanFormatContext) -> None:
         self.reasoning = ""
-        self.joined = 0
-        """The number of the step that does what was planned as two, 0 for none."""
+        self.joined = False
+        """Whether the last step also does what the closing line asks for."""
         self._context = context
         self._number = context.first
 

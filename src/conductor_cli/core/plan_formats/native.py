@@ -144,8 +144,8 @@ class NativeParser(PlanParser):
             self.reasoning += line + "\n"
         elif self._context.closing and (worker := self._closing_worker(clean)) is not None:
             self._closed = True
-            if self._is_joined_by(worker):
-                self._join()
+            if self._held is not None and self._may_join(self._held, worker):
+                self._held = self._joined(self._held)
                 return
             yield from self._release(line)
             access = self._context.all_before(self._number)
@@ -178,23 +178,19 @@ class NativeParser(PlanParser):
             return None
         return base.parse_worker(line, self._context)
 
-    def _is_joined_by(self, worker: str) -> bool:
-        """Return whether the closing line names the worker of the step before it.
+    def _may_join(self, held: ParsedStep, worker: str) -> bool:
+        """Return whether a step can also give the answer that is wanted from a worker.
 
-        It must have read all other results, too: then both are one call.
+        It is that worker's, and it has read all other results.
         """
-        held = self._held
-        if held is None or held.step.worker != worker:
-            return False
-        return held.step.access == self._context.all_before(held.number)
+        has_read_all = held.step.access == self._context.all_before(held.number)
+        return has_read_all and held.step.worker == worker
 
-    def _join(self) -> None:
-        """Let the held step do what the closing line asks for."""
-        if self._held is None:
-            return
-        self.joined = self._held.number
-        subtask = self._context.joined_subtask(self.joined, self._held.step.subtask)
-        self._held = replace(self._held, step=replace(self._held.step, subtask=subtask))
+    def _joined(self, held: ParsedStep) -> ParsedStep:
+        """Return a step that also does what the closing line asks for."""
+        self.joined = True
+        subtask = self._context.joined_subtask(held.number, held.step.subtask)
+        return replace(held, step=replace(held.step, subtask=subtask))
 
     def _has_next_step(self) -> bool:
         """Return whether another step follows the held one, where a grammar says how lines begin.
@@ -207,8 +203,9 @@ class NativeParser(PlanParser):
             return False
         if not self._context.closing:
             return True
-        may_close = self._rest[:1] in ascii_lowercase or self._rest in self._context.labels
-        return not may_close
+        if not self._rest or self._rest in self._context.labels:
+            return False
+        return self._rest[0] not in ascii_lowercase
 
     def _hold(self, step: Step, line: str) -> None:
         check_step(step, self._number, self._context.rules, line)
