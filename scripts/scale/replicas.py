@@ -150,6 +150,11 @@ class Streams:
     seconds: int
     whole: int = 0
     killed: float = float("inf")
+    dead: float = float("inf")
+    """When the replica was gone and the balancer knew it.
+
+    Until then its socket takes connections, and an idle one of the balancer is still used.
+    """
     before_the_kill: list[str] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
     later: list[str] = field(default_factory=list)
@@ -172,10 +177,7 @@ class Streams:
                 while not over.is_set():
                     began = time.monotonic()
                     if wrong := await self._read(client, number):
-                        late = self.later if began > self.killed else self.cut
-                        (late if time.monotonic() > self.killed else self.before_the_kill).append(
-                            wrong
-                        )
+                        self._failures_since(began).append(wrong)
                         await asyncio.sleep(0.5)
                     else:
                         self.whole += 1
@@ -196,10 +198,20 @@ class Streams:
                 await begun.wait()
                 await asyncio.sleep(self.seconds / 2)
                 self.killed = time.monotonic()
-                self.replicas.running[self.replicas.ports[0]].kill()
+                replica = self.replicas.running[self.replicas.ports[0]]
+                replica.kill()
+                await asyncio.to_thread(replica.wait)
+                await asyncio.sleep(0.2)
+                self.dead = time.monotonic()
                 await asyncio.sleep(self.seconds / 2)
                 over.set()
         return took
+
+    def _failures_since(self, began: float) -> list[str]:
+        """Return the list for what failed just now and began then."""
+        if time.monotonic() < self.killed:
+            return self.before_the_kill
+        return self.cut if began < self.dead else self.later
 
     async def _read(self, client: aiohttp.ClientSession, number: int) -> str:
         """Read one stream; returns what is wrong with it."""
