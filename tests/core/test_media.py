@@ -5,6 +5,8 @@ Found from their content, with the size of an image, and no word for a broken on
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +51,7 @@ def test_known_types_that_cannot_be_attached_have_a_name() -> None:
 
 
 def test_tokens_grow_with_the_image_up_to_a_bound_and_with_the_pages() -> None:
-    def tokens(**sizes: int) -> int:
+    def tokens(**sizes: Any) -> int:
         kind = "application/pdf" if "pages" in sizes else "image/png"
         return attachment_tokens(Attachment(name="x", media_type=kind, sha256="", size=1, **sizes))
 

@@ -5,6 +5,8 @@ A conversation, files, tools, choices, and files of results.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -137,6 +139,38 @@ def test_several_files_come_each_after_its_name(api: str) -> None:
     assert message == {"role": "user", content: FILES[api]}
     (turn,) = turns(api, Message(role="user", content="Compare.", attachments=(CHART,)))
     assert turn[content] == [FILES[api][1], FILES[api][4]]
+
+
+@pytest.mark.parametrize(
+    ("api", "low", "original"),
+    [
+        ("chat completions", "low", "original"),
+        ("responses", "low", "original"),
+        ("anthropic", None, None),
+        ("gemini", "MEDIA_RESOLUTION_LOW", "MEDIA_RESOLUTION_ULTRA_HIGH"),
+    ],
+)
+def test_each_image_says_how_closely_it_is_looked_at(
+    api: str, low: str | None, original: str | None
+) -> None:
+    """Where its API has a field for it."""
+    images = (replace(CHART, detail="low"), CHART, replace(CHART, detail="original"))
+    (message,) = turns(api, Message(role="user", content="Compare.", attachments=images))
+    parts = message["parts" if api == "gemini" else "content"][1::2]
+    assert [_detail_of(part) for part in parts] == [
+        low,
+        "auto" if api == "responses" else None,
+        original,
+    ]
+
+
+def _detail_of(part: Mapping[str, Any]) -> Any:
+    """The detail that a part of a body asks for, in the words of its API."""
+    if "mediaResolution" in part:
+        return part["mediaResolution"]["level"]
+    if part.get("type") == "image_url":
+        return part["image_url"].get("detail")
+    return part.get("detail")
 
 
 ABOUT = {"name": "weather", "description": "Says the weather."}

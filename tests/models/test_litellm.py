@@ -18,7 +18,17 @@ import pytest
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.litellm import LiteLLM, error_reason, preload_litellm
-from tests.models.kit import LITELLM, answering, broken_off, fine, notes, play, refusing
+from tests.models.kit import (
+    BYTES,
+    CHART,
+    LITELLM,
+    answering,
+    broken_off,
+    fine,
+    notes,
+    play,
+    refusing,
+)
 from tests.servers import SeenRequest, Wire, aimock, authority, loopback, proxy
 
 pytestmark = LITELLM
@@ -72,6 +82,32 @@ def test_what_is_not_taken_is_left_out_remembered_and_reported(
         [],
     ]
     assert [field in request.json for request in server.requests] == sent
+
+
+def test_a_detail_of_an_image_that_litellm_would_leave_out_is_told_to_each() -> None:
+    image = Message(role="user", content="What?", attachments=(replace(CHART, detail="low"),))
+    asked = Request(messages=(image,), read_attachment=lambda file: BYTES[file.name])
+    with loopback(fine) as server:
+        both = play(LiteLLM(HAIKU, key="k", base_url=server.url), asked, asked)
+    refusal = [f"{HAIKU} does not accept image detail; sent without it"]
+    assert [notes(chunks) for chunks in both] == [refusal, refusal]
+
+
+def test_a_detail_of_an_image_that_a_server_refuses_is_sent_as_it_takes_it() -> None:
+    """Litellm gives the words of the error, and not the place that it names."""
+    message = "Invalid value: 'original'. Supported values are: 'auto', 'low', and 'high'."
+
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if "original" in str(request.json):
+            return await wire.json({"error": {"message": message}}, 400)
+        return await fine(request, wire)
+
+    image = Message(role="user", content="What?", attachments=(replace(CHART, detail="original"),))
+    asked = Request(messages=(image,), read_attachment=lambda file: BYTES[file.name])
+    with loopback(script) as server:
+        (chunks,) = play(LiteLLM("openai/m", key="k", base_url=f"{server.url}/v1"), asked)
+    assert notes(chunks) == ["openai/m does not accept image detail original; sent as high"]
+    assert server.requests[-1].json["messages"][0]["content"][0]["image_url"]["detail"] == "high"
 
 
 def test_a_refusal_for_another_reason_is_asked_once() -> None:

@@ -14,7 +14,16 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import Chunk, Finish, Message, Request, Tool, ToolCall, ToolCallDelta
+from conductor_cli.core.chat import (
+    Chunk,
+    Finish,
+    ImageDetail,
+    Message,
+    Request,
+    Tool,
+    ToolCall,
+    ToolCallDelta,
+)
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Timeouts, Worker
 from conductor_cli.core.usage import Usage
@@ -126,6 +135,19 @@ def test_a_request_that_differs_is_another_one(other: dict[str, Any]) -> None:
     assert reply_key("who", user_request()) == reply_key(
         "who", user_request(deadline=3.0, cuts=(1,))
     )
+
+
+def test_an_image_counts_with_its_detail_where_it_has_one() -> None:
+    """Without one its key is what it was before images had details."""
+
+    def key(detail: ImageDetail | None) -> str | None:
+        image = replace(CHART, detail=detail)
+        return reply_key(
+            "who", Request(messages=(Message(role="user", content="?", attachments=(image,)),))
+        )
+
+    assert len({key(None), key("low"), key("high")}) == 3
+    assert key(None) == "4b666d6639203d1ecc091e09407841935a766b24ed391a382257fb78a69a5cd0"
 
 
 def test_a_sampled_reply_without_a_seed_is_drawn_again(tmp_path: Path) -> None:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import Chunk
+from conductor_cli.core.chat import Chunk, ImageDetail, Message, Request
 from conductor_cli.models.addresses import with_path
 from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.discovery import ollama_address
 from conductor_cli.models.structured_output import first_chat_model
-from tests.models.kit import TALKED, play, text, user_request
+from tests.models.kit import (
+    BYTES,
+    CHART,
+    TALKED,
+    in_turn,
+    play,
+    speaking,
+    text,
+    user_request,
+)
 from tests.servers import Script, SeenRequest, Wire, delta, loopback, saying, usage
 
 YES = (delta("Yes.", finish="stop"), usage())
@@ -67,6 +78,81 @@ def test_a_refusal_without_a_system_message_stays_one() -> None:
     with loopback(script) as server, pytest.raises(Exception, match="System role"):
         play(ChatApiModel("m", f"{server.url}/v1"), user_request())
     assert len(server.requests) == 1
+
+
+DETAIL_REFUSALS: list[dict[str, Any]] = [
+    {
+        "message": "Invalid value: 'original'. Supported values are: 'auto', 'low', and 'high'.",
+        "param": "messages[0].content[0].image_url.detail",
+    },
+    {"message": "Invalid value", "param": "messages[0].content[0].image_url.detail"},
+    {"message": "['body', 'messages', 0, 'content', 0, 'image_url', 'detail']: not permitted"},
+]
+
+
+def with_detail(detail: ImageDetail | None) -> Request:
+    """A request whose image is to be looked at so closely."""
+    image = Message(role="user", content="What?", attachments=(replace(CHART, detail=detail),))
+    return Request(messages=(image,), read_attachment=lambda file: BYTES[file.name])
+
+
+def taking(details: Collection[str | None], error: Mapping[str, Any]) -> Script:
+    """A server that takes images with these details, and refuses any other with an error."""
+
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if sent_detail(request) in details:
+            return await saying(*YES)(request, wire)
+        return await wire.json({"error": error}, 400)
+
+    return script
+
+
+def sent_detail(request: SeenRequest) -> str | None:
+    """The detail that the one image of a request has."""
+    detail = request.json["messages"][0]["content"][0]["image_url"].get("detail")
+    return None if detail is None else str(detail)
+
+
+@pytest.mark.parametrize("error", DETAIL_REFUSALS)
+def test_a_detail_that_a_server_refuses_is_left_out_and_told_to_each(
+    error: Mapping[str, Any],
+) -> None:
+    with loopback(taking({None}, error)) as server:
+        low, again, none = play(
+            ChatApiModel("m", f"{server.url}/v1"),
+            with_detail("low"),
+            with_detail("high"),
+            with_detail(None),
+        )
+    refusal = ["does not accept image detail; sent without it"]
+    assert (notes(low), notes(again), notes(none)) == (refusal, refusal, [])
+    assert [sent_detail(request) for request in server.requests] == ["low", None, None, None]
+
+
+def test_a_server_without_the_finest_detail_is_asked_for_the_next() -> None:
+    with loopback(taking({None, "low", "high"}, DETAIL_REFUSALS[0])) as server:
+        original, low = play(
+            ChatApiModel("m", f"{server.url}/v1"), with_detail("original"), with_detail("low")
+        )
+    assert notes(original) == ["does not accept image detail original; sent as high"]
+    assert not notes(low)
+    assert [sent_detail(request) for request in server.requests] == ["original", "high", "low"]
+
+
+def test_a_server_that_knows_no_detail_is_told_so_once() -> None:
+    with loopback(taking({None}, DETAIL_REFUSALS[0])) as server:
+        (chunks,) = play(ChatApiModel("m", f"{server.url}/v1"), with_detail("original"))
+    assert text(chunks) == "Yes."
+    assert notes(chunks) == ["does not accept image detail; sent without it"]
+    assert [sent_detail(request) for request in server.requests] == ["original", "high", None]
+
+
+@pytest.mark.parametrize(("api", "model"), [("anthropic", "m"), ("gemini", "gemini-2.5-pro")])
+def test_an_api_without_details_of_images_is_told_to_each(api: str, model: str) -> None:
+    asked = with_detail("low")
+    both, _ = in_turn(api, speaking("Yes."), asked, asked, with_detail(None), model=model)
+    refusal = ["does not accept image detail; sent without it"]
+    assert [notes(chunks) for chunks in both] == [refusal, refusal, []]
 
 
 UNSTREAMED: list[dict[str, str]] = [

@@ -171,6 +171,21 @@ def test_an_image_goes_only_to_the_step_whose_worker_sees_it(stage: Stage) -> No
     assert "alpha answers" in answering
 
 
+def test_the_detail_of_an_image_reaches_every_worker_that_sees_it(stage: Stage) -> None:
+    """Also a step of a plan, which is sent the file of the question and not the conversation."""
+    stage.configure(workers={"alpha": 'accepts = ["image"]', "beta": 'accepts = ["image"]'})
+    stage.plan = "alpha | - | Look at it.\nbeta | 1 | Answer."
+    url = "data:image/png;base64," + base64.b64encode(png()).decode()
+    image = {"type": "image_url", "image_url": {"url": url, "detail": "low"}}
+    with serving() as server:
+        answered = ask_with(server.url, "conductor", image)
+    assert answered.status_code == 200
+    for worker in ("alpha", "beta"):
+        content = stage.asked(worker)[-1].json["messages"][-1]["content"]
+        images = [part["image_url"] for part in content if part["type"] == "image_url"]
+        assert [sent["detail"] for sent in images] == ["low"]
+
+
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"city": {"type": "string"}},

@@ -27,6 +27,9 @@ Feature = Literal["tools", "image", "pdf"]  # What a request may carry besides t
 # What an attachment is to a worker: each worker accepts some of these kinds
 MediaKind = Literal["image", "pdf"]
 
+# How closely a model is to look at an image, in OpenAI's words
+ImageDetail = Literal["low", "high", "original"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
@@ -34,7 +37,8 @@ class Attachment:
 
     `media_type` is what the bytes are (`image/png`, `application/pdf`), found from their content.
     `size` is in bytes, `sha256` in hexadecimal digits. `width` and `height` of an image are in
-    pixels, `pages` counts those of a document; 0 where that is not known.
+    pixels, `pages` counts those of a document; 0 where that is not known. `detail` of an image is
+    what a client asked for; None leaves it to the provider.
     """
 
     name: str
@@ -44,6 +48,7 @@ class Attachment:
     width: int = 0
     height: int = 0
     pages: int = 0
+    detail: ImageDetail | None = None
 
     @property
     def kind(self) -> MediaKind:

@@ -160,6 +160,20 @@ def refuses_system_messages(reported: ErrorBody) -> bool:
     return _SYSTEM_WORDS.search(reported.message) is not None
 
 
+_DETAIL_WORDS: Final = re.compile(
+    r"'auto', '(?:low|high)'|image_url\W.{0,20}\bdetail\b|content\[\d+\]\.detail\b"
+    r"|\bmedia_?resolution",
+    re.IGNORECASE,
+)
+"""How servers name the detail of an image where they refuse it."""
+
+
+def refuses_image_detail(reported: ErrorBody) -> bool:
+    """Return whether a server refuses how closely an image is to be looked at."""
+    named = reported.place.endswith("detail")
+    return named or _DETAIL_WORDS.search(reported.message) is not None
+
+
 _CONTROL_CHARACTERS: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+"
 )
@@ -169,13 +183,15 @@ _CONTROL_CHARACTERS: Final = re.compile(
 class ErrorBody:
     """The parts of an error body.
 
-    The message, its codes, the parameter that it names, and the seconds to wait.
+    The message, its codes, the parameter that it names, and the seconds to wait. `place` is where
+    that parameter is in the request, such as `messages[0].content[1].image_url.detail`.
     """
 
     message: str = ""
     codes: tuple[str, ...] = ()
     parameter: str = ""
     wait: float | None = None
+    place: str = ""
 
 
 NO_BODY: Final = ErrorBody()
@@ -250,11 +266,13 @@ def parse_error_body(value: object) -> ErrorBody:
     if isinstance(words, list):
         words = "; ".join(f"{item.get('loc')}: {item.get('msg')}" for item in tables_in(words))
     wait = _parse_seconds(delays[0]) if delays else wait_in_words(text_of(words)[:MAX_EXCERPT])
+    place = str(parts.get("param") or "")
     return ErrorBody(
         message=text_of(words),
         codes=(*codes, *(str(item["reason"]) for item in details if item.get("reason"))),
-        parameter=str(parts.get("param") or "").partition(".")[0],
+        parameter=place.partition(".")[0],
         wait=wait,
+        place=place,
     )
 
 

@@ -31,6 +31,7 @@ from conductor_cli.models.api_errors import (
     clean_excerpt,
     error_in_body,
     largest_output,
+    refuses_image_detail,
     refuses_system_messages,
     rejected_parameter,
     shorter_output,
@@ -38,7 +39,15 @@ from conductor_cli.models.api_errors import (
 from conductor_cli.models.base import Features, ReplyReader, check_features, lower_limit
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.chat_apis.base import ChatApi
-from conductor_cli.models.chat_body import JsonBody, request_body
+from conductor_cli.models.chat_body import (
+    IMAGE_DETAIL,
+    ORIGINAL_DETAIL,
+    JsonBody,
+    finest_detail,
+    image_details,
+    request_body,
+    with_details,
+)
 from conductor_cli.models.http import DONE, HttpClient, parse_frames, stream_limit
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
 from conductor_cli.models.stream_decoder import (
@@ -280,6 +289,9 @@ class ChatApiModel:
         untold = self._dropped - self._noted
         # What a client asks for is told to each client.
         untold |= self._dropped & request.sampling.keys()
+        untold |= self._dropped & image_details(request.messages)
+        if IMAGE_DETAIL in untold:
+            untold -= {ORIGINAL_DETAIL}
         if not untold:
             return []
         untold -= self._api.additions(self._body(request, frozenset())).keys()
@@ -288,6 +300,7 @@ class ChatApiModel:
         for field_name in MAX_TOKENS_FIELDS:
             instead[field_name] = f"as {self._max_tokens_field(self._dropped)}"
         instead[SYSTEM_MESSAGES] = "their text in front of the first question"
+        instead[ORIGINAL_DETAIL] = "as high"
         accepts = f"{self._server.name} does not accept"
         notes = []
         for field_name in sorted(untold):
@@ -336,6 +349,9 @@ class ChatApiModel:
             return dropped | {SYSTEM_MESSAGES}
         if error.reason != "refused" or error.status not in (200, 400, 422):
             return None
+        detail = finest_detail(request.messages, dropped)
+        if detail and refuses_image_detail(error.reported):
+            return dropped | {detail}
         limit = largest_output(error.reported.message)
         if limit and not own_setting("max_tokens", body, self._options):
             output_limit = self._output_limit
@@ -362,7 +378,10 @@ class ChatApiModel:
     ) -> tuple[frozenset[str], int | None, JsonBody]:
         """Return what is left out, the most tokens that are asked for, and the body."""
         fields = self._body(request, dropped)
-        if unsupported := self._api.unsupported & fields.keys():
+        unsupported = self._api.unsupported & fields.keys()
+        if not self._api.takes_image_detail(self._model):
+            unsupported |= image_details(request.messages) & {IMAGE_DETAIL}
+        if unsupported - dropped:
             dropped |= unsupported
             fields = self._body(request, dropped)
         token_limit = None
@@ -373,6 +392,7 @@ class ChatApiModel:
         return dropped, token_limit, JsonBody(self._api.body({"model": self._model} | fields))
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
+        request = replace(request, messages=with_details(request.messages, dropped))
         body = request_body(
             request, self._options, self._preset.budget, self._max_tokens_field(dropped)
         )

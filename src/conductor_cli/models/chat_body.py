@@ -18,8 +18,8 @@ from __future__ import annotations
 import json
 import secrets
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -162,6 +162,58 @@ Google's `thought_signature` is such a thing.
 
 # The field that holds what a model wrote as arguments if that was no object
 INVALID: Final = "invalid_arguments"
+
+IMAGE_DETAIL: Final = "image detail"
+"""Stands among the fields that a server refuses for the `detail` of images."""
+
+ORIGINAL_DETAIL: Final = "image detail original"
+"""Stands among them for the finest `detail`, which older servers do not have."""
+
+
+def image_details(messages: Iterable[Message]) -> frozenset[str]:
+    """Return which of `IMAGE_DETAIL` and `ORIGINAL_DETAIL` messages ask for."""
+    asked = set[str]()
+    for message in messages:
+        for attachment in message.attachments:
+            if attachment.detail:
+                asked.add(IMAGE_DETAIL)
+            if attachment.detail == "original":
+                asked.add(ORIGINAL_DETAIL)
+    return frozenset(asked)
+
+
+def finest_detail(messages: Iterable[Message], dropped: Collection[str]) -> str:
+    """Return what is left out next where a server refuses the details that messages ask for.
+
+    Empty where nothing is asked for. A server that knows other details may not know the finest one.
+    """
+    asked = image_details(messages)
+    if IMAGE_DETAIL in dropped or not asked:
+        return ""
+    if ORIGINAL_DETAIL in asked and ORIGINAL_DETAIL not in dropped:
+        return ORIGINAL_DETAIL
+    return IMAGE_DETAIL
+
+
+def with_details(messages: tuple[Message, ...], dropped: Collection[str]) -> tuple[Message, ...]:
+    """Return messages whose images ask for no `detail` that is `dropped`, as a server refuses it.
+
+    `high` is sent in place of `original`.
+    """
+    if not image_details(messages) & frozenset(dropped):
+        return messages
+    changed = list[Message]()
+    for message in messages:
+        attachments = list[Attachment]()
+        for attachment in message.attachments:
+            if IMAGE_DETAIL in dropped:
+                attachments.append(replace(attachment, detail=None))
+            elif attachment.detail == "original":
+                attachments.append(replace(attachment, detail="high"))
+            else:
+                attachments.append(attachment)
+        changed.append(replace(message, attachments=tuple(attachments)))
+    return tuple(changed)
 
 
 def _budget_fields(form: ThinkingField, tokens: int | None) -> dict[str, Any]:
@@ -353,7 +405,10 @@ def _content(message: Message, read: ReadAttachment | None) -> str | list[dict[s
             attachment=attachment, read=read, prefix=f"data:{attachment.media_type};base64,"
         )
         if attachment.kind == "image":
-            parts.append({"type": "image_url", "image_url": {"url": url}})
+            image: dict[str, Any] = {"url": url}
+            if attachment.detail:
+                image["detail"] = attachment.detail
+            parts.append({"type": "image_url", "image_url": image})
         else:
             parts.append({"type": "file", "file": {"filename": attachment.name, "file_data": url}})
     return [*parts, *_text_part(message.content[start:], follows=start > 0)]

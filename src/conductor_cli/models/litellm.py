@@ -25,6 +25,7 @@ import weakref
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Final
 
@@ -33,7 +34,17 @@ from conductor_cli.core.errors import ModelError, ModelErrorReason
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models import api_errors
 from conductor_cli.models.base import ALL_FEATURES, Features, check_features
-from conductor_cli.models.chat_body import KEPT, plain_messages, request_body, with_texts
+from conductor_cli.models.chat_body import (
+    IMAGE_DETAIL,
+    KEPT,
+    ORIGINAL_DETAIL,
+    finest_detail,
+    image_details,
+    plain_messages,
+    request_body,
+    with_details,
+    with_texts,
+)
 from conductor_cli.models.http import bound_response, reason_of, routed
 from conductor_cli.models.stream_decoder import ESTIMATED, ChatReplyDecoder
 from conductor_cli.models.structured_output import Constraint, response_format
@@ -45,6 +56,12 @@ _HINTS: Final[dict[ModelErrorReason, str]] = {
     "missing": "check the worker's model: litellm writes it provider/model",
     "connect": "check the URL, the network, HTTPS_PROXY and SSL_CERT_FILE",
 }
+
+_WITHOUT_DETAIL: Final = re.compile(r"(anthropic|bedrock|ollama(_chat)?|sagemaker)/|.*claude")
+"""Models for which litellm leaves out how closely an image is to be looked at, without a word."""
+
+_WITHOUT_ORIGINAL: Final = re.compile(r"(gemini|vertex_ai(_beta)?)/")
+"""Models for which it leaves out the detail `original`."""
 
 _BYTES: Final = re.compile(r"b(['\"])\{.*\}\1", re.DOTALL)
 
@@ -143,7 +160,7 @@ class LiteLLM:
         self._secrets = Secrets() if secrets is None else secrets
         self._secrets.add(key)
         self.features: Features = ALL_FEATURES
-        self._dropped: frozenset[str] = frozenset()
+        self._dropped = _lost_details(model)
         self._noted_estimate = False
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
@@ -155,8 +172,10 @@ class LiteLLM:
         try:
             async with asyncio.timeout_at(ends):
                 opened, dropped = await self._open(request)
-            for name in sorted(dropped - self._dropped):
-                yield Chunk(note=f"{self._model} does not accept {name}; sent without it")
+            left_out = dropped - self._dropped | dropped & image_details(request.messages)
+            for name in sorted(left_out):
+                instead = "as high" if name == ORIGINAL_DETAIL else "without it"
+                yield Chunk(note=f"{self._model} does not accept {name}; sent {instead}")
             self._dropped |= dropped
             most = self._most_tokens(request)
             reply = ChatReplyDecoder(request, self._secrets, most_tokens=most, server=self._model)
@@ -239,6 +258,10 @@ class LiteLLM:
             try:
                 return await litellm.acompletion(**body), dropped
             except litellm.BadRequestError as error:
+                detail = finest_detail(request.messages, dropped)
+                if detail and api_errors.refuses_image_detail(_said_by(error)):
+                    dropped |= {detail}
+                    continue
                 name = api_errors.rejected_parameter(api_errors.ErrorBody(str(error)), body, {})
                 if not name or name in dropped or name == "max_tokens":
                     raise
@@ -266,6 +289,7 @@ class LiteLLM:
             raise rejected_setting(name, "thinking_budget", budget, reason)
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
+        request = replace(request, messages=with_details(request.messages, dropped))
         chat = request_body(request, self._options, "thinking")
         messages = chat["messages"]
         if wants_short_ids(self._model):
@@ -285,6 +309,15 @@ class LiteLLM:
         }
         sent = body.keys() - dropped
         return {name: body[name] for name in body if name in sent and body[name] is not None}
+
+
+def _lost_details(model: str) -> frozenset[str]:
+    """Return what litellm itself leaves out of the details of images for a model."""
+    if _WITHOUT_DETAIL.match(model):
+        return frozenset({IMAGE_DETAIL})
+    if _WITHOUT_ORIGINAL.match(model):
+        return frozenset({ORIGINAL_DETAIL})
+    return frozenset()
 
 
 def _forget_clients(litellm: Any) -> Any:  # noqa: ANN401 - a module without types

@@ -222,13 +222,13 @@ def reply_key(identity: str, request: Request) -> str | None:
     # Only planners of one kind have a prefill, so it is no part of the other keys.
     # Nor how a client has tokens drawn, which few of them say.
     facts = {"prefill": request.prefill, "sampling": dict(request.sampling)}
-    return _digest(
-        {
-            "who": identity,
-            **{name: dump(getattr(request, name)) for name in REQUEST_FIELDS},
-            **without_empty(facts),
-        }
-    )
+    fields = {name: dump(getattr(request, name)) for name in REQUEST_FIELDS}
+    for message in fields["messages"]:
+        for attachment in message["attachments"]:
+            # Nor the detail of images, so that what was kept before there was one is found.
+            if not attachment["detail"]:
+                del attachment["detail"]
+    return _digest({"who": identity, **fields, **without_empty(facts)})
 
 
 def model_identity(worker: Worker) -> str:

@@ -99,6 +99,28 @@ def test_texts_and_images_keep_their_order() -> None:
     assert sent == [before, image, after, other, image]
 
 
+@pytest.mark.parametrize(
+    ("asked", "read"),
+    [
+        ("low", "low"),
+        ("original", "original"),
+        ("auto", None),
+        ("finest", None),
+        (None, None),
+        ([], None),
+    ],
+)
+def test_an_image_keeps_the_detail_that_is_asked_for(asked: object, read: str | None) -> None:
+    """`auto` is what a provider does by itself. The same image may be asked for otherwise, too."""
+    url = data_url(png())
+    image = {"type": "image_url", "image_url": {"url": url, "detail": asked}}
+    high = {"type": "image_url", "image_url": {"url": url, "detail": "high"}}
+    (message,) = parsed([{"role": "user", "content": [image, high]}]).messages
+    first, second = message.attachments
+    assert (first.detail, second.detail) == (read, "high")
+    assert first.name == second.name == "image-1.png"
+
+
 def test_a_conversation_with_tools_is_kept_word_for_word() -> None:
     calls = [
         {"id": "c1", "type": "function", "function": {"name": "edit", "arguments": '{"a": 1}'}},

@@ -165,7 +165,7 @@ def test_every_option_is_read() -> None:
 
 
 def test_images_and_files_are_carried() -> None:
-    image = {"type": "input_image", "image_url": data_url(png())}
+    image = {"type": "input_image", "image_url": data_url(png()), "detail": "high"}
     file = {"type": "input_file", "file_data": data_url(b"%PDF-1.4\n"), "filename": "a.pdf"}
     read = parsed(
         [
@@ -179,6 +179,7 @@ def test_images_and_files_are_carried() -> None:
         "a.pdf",
     ]
     assert read.messages[2].attachments == read.messages[0].attachments[:1]
+    assert [attachment.detail for attachment in read.messages[0].attachments] == ["high", None]
     assert len(read.blobs) == 2
 
 

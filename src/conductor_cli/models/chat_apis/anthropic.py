@@ -275,6 +275,9 @@ class AnthropicMessages(ChatApi):
     unsupported = frozenset({"seed", "presence_penalty", "frequency_penalty", "logit_bias"})
     last = ("message_stop",)
 
+    def takes_image_detail(self, model: str) -> bool:  # noqa: ARG002 - none does
+        return False
+
     def headers(self, key: str) -> dict[str, str]:
         return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
 

@@ -51,6 +51,10 @@ class ChatApi:
         """Return the path that a request for `model` is sent to, below the base URL."""
         return self.path
 
+    def takes_image_detail(self, model: str) -> bool:  # noqa: ARG002 - most APIs do for all models
+        """Return whether `model` can be told how closely to look at each image."""
+        return True
+
     def headers(self, key: str) -> dict[str, str]:
         """Return what carries the key, and what every request has besides."""
         if key:

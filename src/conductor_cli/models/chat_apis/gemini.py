@@ -3,7 +3,7 @@
 Pure.
 
 From ai.google.dev/api/generate-content and ai.google.dev/gemini-api/docs (thinking, function
-calling, thought signatures, structured output, file input), November 2026.
+calling, thought signatures, structured output, file input, media resolution), November 2026.
 """
 
 from __future__ import annotations
@@ -78,6 +78,13 @@ _MODES: Final = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 _LEVELS: Final = {"none": "minimal", "xhigh": "high", "max": "high"}
 """Efforts that are none of the levels minimal, low, medium and high, and the nearest level."""
 
+_RESOLUTIONS: Final = {
+    "low": "MEDIA_RESOLUTION_LOW",
+    "high": "MEDIA_RESOLUTION_HIGH",
+    "original": "MEDIA_RESOLUTION_ULTRA_HIGH",
+}
+"""What this API calls how closely an image is looked at."""
+
 _BUDGETS: Final = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24_576}
 """Tokens of thinking for each effort, as Google maps them for models without levels."""
 
@@ -105,6 +112,10 @@ class GeminiApi(ChatApi):
     def path_of(self, model: str) -> str:
         name = model if "/" in model else f"models/{model}"
         return f"/{quote(name)}:streamGenerateContent?alt=sse"
+
+    def takes_image_detail(self, model: str) -> bool:
+        """Older models take one resolution for all files of a request, not one for each image."""
+        return OLDER.search(model) is None
 
     def headers(self, key: str) -> dict[str, str]:
         return {"x-goog-api-key": key} if key else {}
@@ -246,7 +257,11 @@ def _parts(content: str | list[dict[str, Any]] | None) -> list[dict[str, Any]]:
             parts.append({"text": part["text"]})
         else:
             inline = {"mimeType": file.attachment.media_type, "data": file}
-            parts.append({"inlineData": inline})
+            sent: dict[str, Any] = {"inlineData": inline}
+            detail = part.get("image_url", {}).get("detail")
+            if detail:
+                sent["mediaResolution"] = {"level": _RESOLUTIONS[detail]}
+            parts.append(sent)
     return parts
 
 

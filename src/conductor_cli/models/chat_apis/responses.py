@@ -153,9 +153,9 @@ def _parts(content: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
     for part in content:
         if part["type"] == "image_url":
-            parts.append(
-                {"type": "input_image", "image_url": part["image_url"]["url"], "detail": "auto"}
-            )
+            image = part["image_url"]
+            detail = image.get("detail", "auto")
+            parts.append({"type": "input_image", "image_url": image["url"], "detail": detail})
         elif part["type"] == "file":
             parts.append({"type": "input_file", **part["file"]})
         else:

@@ -15,7 +15,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -30,7 +30,15 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from conductor_cli.core.chat import Attachment, Message, Role, Tool, ToolCall, ToolChoice
+from conductor_cli.core.chat import (
+    Attachment,
+    ImageDetail,
+    Message,
+    Role,
+    Tool,
+    ToolCall,
+    ToolChoice,
+)
 from conductor_cli.core.media import (
     PDF,
     SUFFIXES,
@@ -427,17 +435,28 @@ _ENDINGS: Final[Mapping[str, str]] = {
 KEEPS_NO_FILES: Final = "must be in the request itself: this server keeps no files and fetches none"
 
 
+_DETAILS: Final[Mapping[str, ImageDetail]] = {"low": "low", "high": "high", "original": "original"}
+"""The details that a client may ask for besides `auto`, which is what a provider does by itself."""
+
+
+def detail_of(value: object) -> ImageDetail | None:
+    """Return the detail of an image that a client asks for; None where it asks for none."""
+    return _DETAILS.get(value) if isinstance(value, str) else None
+
+
 @dataclass(frozen=True)
 class Upload:
     """What a message carries.
 
-    An image, whose `size` is in pixels, a PDF document, or a file of `text`.
+    An image, whose `size` is in pixels, a PDF document, or a file of `text`. `detail` is what was
+    asked for in the same object.
     """
 
     content: bytes
     media_type: str
     size: tuple[int, int] = (0, 0)
     text: str | None = None
+    detail: ImageDetail | None = None
 
 
 def read_image(content: bytes) -> Upload:
@@ -511,13 +530,15 @@ def uploaded(decode: Callable[[str], bytes], read: Callable[[bytes], Upload]) ->
 
     def validate(value: object) -> Upload:
         text = value
+        detail = None
         if isinstance(value, dict):
             text = value.get("url")
+            detail = detail_of(value.get("detail"))
         if text is None:
             raise fault(KEEPS_NO_FILES, "unsupported_content")
         if not isinstance(text, str):
             raise fault("must be a string", "invalid_type")
-        return read(decode(text))
+        return replace(read(decode(text)), detail=detail)
 
     return BeforeValidator(validate, json_schema_input_type=str | dict[str, Any])
 
@@ -525,14 +546,17 @@ def uploaded(decode: Callable[[str], bytes], read: Callable[[bytes], Upload]) ->
 class AttachmentCollector:
     """Collects what the messages of one request carry. `blobs` are the bytes by their SHA-256.
 
-    What is sent twice, as in each turn of a conversation, is one attachment with one name.
+    What is sent twice, as in each turn of a conversation, is one attachment with one name. Only
+    the detail that is asked for may differ.
     """
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
         self._known: dict[str, Attachment] = {}
 
-    def keep(self, upload: Upload, name: str | None = None) -> str | Attachment:
+    def keep(
+        self, upload: Upload, name: str | None = None, detail: ImageDetail | None = None
+    ) -> str | Attachment:
         """Return an attachment; for a file of text, the quoted text."""
         name = one_line(name or "")
         if upload.text is not None:
@@ -550,7 +574,8 @@ class AttachmentCollector:
                 width=upload.size[0],
                 height=upload.size[1],
             )
-        return self._known[sha256]
+        known = self._known[sha256]
+        return replace(known, detail=detail) if detail else known
 
     def take(self, parts: Iterable[Part] | None) -> ContentPieces:
         """Return what the parts of a content become."""

@@ -34,6 +34,7 @@ from conductor_cli.server.api.body_models import (
     bytes_of_base64,
     bytes_of_url,
     choose,
+    detail_of,
     find_tool,
     impossible,
     kind_of_tool,
@@ -72,9 +73,11 @@ class _ImagePart(Part):
     image_url: Annotated[
         Upload, uploaded(bytes_of_url, read_image), Field(default=None, validate_default=True)
     ]
+    detail: Any = None
 
     def take(self, files: AttachmentCollector) -> Iterator[str | Attachment]:
-        yield files.keep(self.image_url)
+        detail = self.image_url.detail or detail_of(self.detail)
+        yield files.keep(self.image_url, detail=detail)
 
 
 def _bytes_of_file(text: str) -> bytes:

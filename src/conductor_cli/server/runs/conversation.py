@@ -350,7 +350,7 @@ def _read_attachments(message: Message, files: Mapping[str, File]) -> tuple[Atta
         file = files.get(attachment.sha256)
         if file is None or file.attachment is None:
             return message.attachments
-        attachments.append(file.attachment)
+        attachments.append(replace(file.attachment, detail=attachment.detail))
     return tuple(attachments)
 
 

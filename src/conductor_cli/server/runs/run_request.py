@@ -24,7 +24,7 @@ from conductor_cli.app.worker_selection import keep_policy_of, offered_workers, 
 from conductor_cli.app.worker_tools import keep_tools_of, pool_with_tools
 from conductor_cli.config.project import narrow
 from conductor_cli.config.settings import Settings, find_setting
-from conductor_cli.core.chat import Message, text_size
+from conductor_cli.core.chat import Attachment, Message, text_size
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.events import Mode
 from conductor_cli.core.formatting import format_list
@@ -517,21 +517,29 @@ async def _attach_files(request: ClientRequest, attacher: Attacher, files: dict[
     """Read the files of a request that `files` has not, and add them. Raises `RequestError`."""
     for content in request.blobs.values():
         await DOCUMENT_WORK.run(partial(attacher.attachments.add, content))
-    names = dict[str, str]()
+    sent = dict[str, Attachment]()
     for message in request.messages:
         for attachment in message.attachments:
-            names[attachment.sha256] = attachment.name
+            sent[attachment.sha256] = attachment
     seconds = DOCUMENTS_SECONDS
-    for sha256, name in names.items():
+    for sha256, attachment in sent.items():
         if sha256 in files:
             continue
         limits = PDF_LIMITS._replace(seconds=min(PDF_LIMITS.seconds, seconds))
-        take = partial(_timed, partial(attacher.take, request.blobs[sha256], name, limits=limits))
+        take = partial(attacher.take, request.blobs[sha256], attachment.name, limits=limits)
         try:
-            files[sha256], taken_seconds = await DOCUMENT_WORK.run(take)
+            file, taken_seconds = await DOCUMENT_WORK.run(partial(_timed, take))
         except UsageError as error:
             raise RequestError(400, "invalid_file", error.message) from None
         seconds -= taken_seconds
+        files[sha256] = _with_detail(file, attachment)
+
+
+def _with_detail(file: File, sent: Attachment) -> File:
+    """Return a file whose image is looked at as its client asked for the last time."""
+    if file.attachment is None:
+        return file
+    return replace(file, attachment=replace(file.attachment, detail=sent.detail))
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
