@@ -104,9 +104,26 @@ def test_no_worker_outside_the_row_of_its_kind_can_be_written() -> None:
     assert '"frontend " ("A")' in grammar
 
 
-def test_a_row_whose_workers_are_not_available_lets_all_others_be_written() -> None:
+def test_a_row_whose_workers_are_not_available_lets_the_best_others_be_written() -> None:
+    """As the row would be without those: nobody who is much worse than the best of the others."""
     workers = [worker("ann", code=0.9), worker("ben", code=0.5), worker("cem", code=0.4)]
     assert '"code " ("B" | "C")' in grammar_over(workers, available=("ben", "cem"))
+    workers[2] = worker("cem", code=0.3, falconry=0.9)
+    grammar = grammar_over(workers, available=("ann", "ben"))
+    assert '"code " ("A")' in grammar
+    assert '"falconry " ("A" | "B")' in grammar
+    assert '"code " ("B")' in grammar_over(workers, available=("ben", "cem"))
+
+
+def test_the_prompt_shows_the_same_rows_whoever_is_not_available() -> None:
+    """A local planner keeps what it has read of them; who is not available comes behind that."""
+    workers = [worker("ann", code=0.9), worker("ben", code=0.8), worker("cem", sql=0.9)]
+    whole = prompt_over(workers)
+    narrowed = prompt_over(workers, available=("ben", "cem"))
+    table = whole[: whole.rindex("- ")]
+    assert "- code A, B" in table
+    assert narrowed.startswith(table)
+    assert "Not available now: A." in narrowed[len(table) :]
 
 
 def test_a_tag_that_belongs_to_no_kind_keeps_a_row_of_its_own() -> None:
@@ -137,10 +154,9 @@ def grammar_over(workers: list[Worker], available: tuple[str, ...] = ()) -> str:
     return PLAN_FORMATS[KINDS_PROFILE.plan_format].grammar(context)
 
 
-def prompt_over(workers: list[Worker]) -> str:
+def prompt_over(workers: list[Worker], available: tuple[str, ...] = ()) -> str:
     pool = Pool(workers=tuple(workers))
-    context = plan_format_context(
-        KINDS_PROFILE, pool, PlanRules(workers=pool.names), "auto", constrained=True
-    )
+    rules = PlanRules(workers=available or pool.names)
+    context = plan_format_context(KINDS_PROFILE, pool, rules, "auto", constrained=True)
     request = planner_request(Question(text="Hello?"), pool, KINDS_PROFILE, context)
     return "\n".join(message.content for message in request.messages)

@@ -357,13 +357,20 @@ def plan_format_context(
     labels = labels_for(listed_workers(pool, profile), profile.labels)
     skills = skills_for(pool.workers, profile)
     rows = dict[str, tuple[str, ...]]()
+    spare_rows = dict[str, tuple[str, ...]]()
     if profile.cards == "kinds":
+        # The prompt shows the rows of all workers, so that its cached prefix stays valid whoever is
+        # not available. What a plan may have is made of those who are.
         rows = _rows_of_kinds(skills, pool.workers, labels)
+        available = [worker for worker in pool.workers if worker.name in rules.workers]
+        if len(available) < len(pool.workers):
+            spare_rows = _rows_of_kinds(skills, available, labels)
     return PlanFormatContext(
         rules=rules,
         labels=labels,
         skills=skills,
         rows=rows,
+        spare_rows=spare_rows,
         order=profile.order,
         bar=profile.bar,
         constrained=constrained,

@@ -28,7 +28,8 @@ class PlanFormatContext:
 
     `labels` maps each label to a worker's name, in the order of the pool. `skills` are words that
     may stand before a label, to say what the worker is chosen for: `history B`; `rows` has the
-    labels that may follow each, where not all may. `constrained` says
+    labels that may follow each, where not all may, and `spare_rows` those that may follow where the
+    rules allow none of the row. `constrained` says
     that a grammar constrains the text, so that nothing needs to be tolerated and a newline means
     that another step follows. `bar` separates the columns of a line. `reasoning` says that free
     text comes before the plan, `single` that the plan is one label and nothing else but `lead`
@@ -42,6 +43,7 @@ class PlanFormatContext:
     labels: Mapping[str, str]
     skills: tuple[str, ...] = ()
     rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    spare_rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     order: tuple[Column, Column, Column] = ("worker", "access", "subtask")
     bar: str = " | "
     constrained: bool = False
@@ -68,10 +70,10 @@ class PlanFormatContext:
         return [label for label, name in self.labels.items() if name in self.rules.workers]
 
     def allowed_for(self, skill: str) -> list[str]:
-        """Return the allowed labels of a skill's row; all of them where it has none."""
-        return [
-            label for label in self.rows.get(skill, ()) if label in self.allowed
-        ] or self.allowed
+        """Return the allowed labels of a skill's row, else those of its spare row, else all."""
+        allowed = self.allowed
+        row = [label for label in self.rows.get(skill, ()) if label in allowed]
+        return row or list(self.spare_rows.get(skill, ())) or allowed
 
     def closing_subtask(self, number: int) -> str:
         """Return the subtask of step `number` where it is the closing one."""
