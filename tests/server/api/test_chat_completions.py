@@ -218,10 +218,9 @@ def test_every_option_is_read() -> None:
         stream=True,
         include_usage=True,
         parallel_tool_calls=False,
-        store=False,
         seed=7,
         sampling={"top_k": 3, "top_p": 0.9},
-        ignored=("verbosity",),
+        ignored=("store", "user", "verbosity"),
         max_cost=Decimal("0.25"),
         json_only=True,
     )

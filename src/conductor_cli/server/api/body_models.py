@@ -13,11 +13,11 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -92,9 +92,14 @@ _PROBLEMS: Final = {
 
 
 class Body(BaseModel):
-    """An object of a request."""
+    """An object of a request. With `is_left_out` no worker is sent anything of it."""
 
     model_config = ConfigDict(strict=True)
+    is_left_out: ClassVar[bool] = False
+
+    def without_effect(self) -> Iterable[str]:
+        """Return the fields that are read and whose values change nothing here."""
+        return ()
 
 
 BoundedList = Annotated[list[T], Field(fail_fast=True)]
@@ -304,39 +309,16 @@ def choose(
     return tuple(tools.values()), "auto" if needed else mode, needed
 
 
-_LABELS: Final = frozenset(
-    {
-        "client_metadata",
-        "metadata",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "safety_identifier",
-        "service_tier",
-        "type",
-        "user",
-    }
-)
-"""Fields that label a request for its provider: no answer is missed without them."""
+def left_out_tools(
+    hosted: Mapping[str, str], needed: Collection[str], choice: ToolChoice | Tool
+) -> list[str]:
+    """Return the fields that offer a tool of the provider which could be called, and is not.
 
-
-def ignored_fields(parsed: BaseModel, body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the fields of a body that have no effect here, at most 20."""
-    named_fields = type(parsed).model_fields.keys() | _LABELS
-    names = list[str]()
-    for name, value in body.items():
-        if value is not None and name not in named_fields:
-            names.append(one_line(name[:200])[:60])
-    if any(isinstance(tool, Mapping) and _is_strict(tool) for tool in body.get("tools") or ()):
-        names.append("tools[].strict")
-    return tuple(sorted(names)[:20])
-
-
-def _is_strict(tool: Mapping[str, Any]) -> bool:
-    """Return whether a client wants the arguments of a tool to be held to its schema."""
-    function = tool.get("function")
-    return tool.get("strict") is True or (
-        isinstance(function, Mapping) and function.get("strict") is True
-    )
+    `hosted` are their kinds with these fields, `needed` are those that the answer needs.
+    """
+    if choice not in ("auto", "required"):
+        return []
+    return [place for kind, place in hosted.items() if kind not in needed]
 
 
 def unique_texts(texts: Iterable[str] | None) -> tuple[str, ...]:
@@ -364,6 +346,14 @@ class AnswerFormat(Body):
     strict: bool | None = None
     form_schema: dict[str, Any] | None = Field(default=None, alias="schema")
     json_schema: dict[str, Any] | None = None
+
+    def without_effect(self) -> Iterator[str]:
+        """Workers are sent the schema. An answer is always held to it, as `strict` asks."""
+        if self.description:
+            yield "description"
+        for name, value in (self.json_schema or {}).items():
+            if value and name not in {"name", "schema", "strict"}:
+                yield f"json_schema.{one_line(name[:200])[:60]}"
 
     def read(self, where: str) -> dict[str, Any]:
         """Return the fields of `ClientRequest` that say the form of the answer.
@@ -442,6 +432,11 @@ _DETAILS: Final[Mapping[str, ImageDetail]] = {"low": "low", "high": "high", "ori
 def detail_of(value: object) -> ImageDetail | None:
     """Return the detail of an image that a client asks for; None where it asks for none."""
     return _DETAILS.get(value) if isinstance(value, str) else None
+
+
+def is_unknown_detail(value: object) -> bool:
+    """Return whether a client asks for a detail that nobody here knows."""
+    return value is not None and value != "auto" and detail_of(value) is None
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ The last chunk has the object `conductor` of `server/api/encoding.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field
 
 from conductor_cli.core.chat import Finish, Message, ToolCall
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.server.api.body_models import (
     MISSING,
     AnswerFormat,
@@ -23,7 +24,6 @@ from conductor_cli.server.api.body_models import (
     BoundedList,
     Count,
     fault,
-    ignored_fields,
     impossible,
     late_instructions,
     refused,
@@ -39,6 +39,7 @@ from conductor_cli.server.api.encoding import (
     json_text,
 )
 from conductor_cli.server.api.errors import TOO_LONG, error_body
+from conductor_cli.server.api.ignored_fields import ignored_fields
 from conductor_cli.server.api.openai_body_models import TEXT_ONLY, Content, OpenAIAsking
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 
@@ -192,6 +193,15 @@ class _ChatMessage(Body):
     function_call: _Function | None = None
     tool_call_id: str | None = None
 
+    def is_unheard(self, *, are_named: bool) -> bool:
+        """Return whether no worker is told the name of who speaks. That of a tool is in its call.
+
+        `are_named` says that several users speak.
+        """
+        if not self.name or self.role in {"tool", "function"}:
+            return False
+        return self.role != "user" or not are_named
+
 
 def _once(number: int) -> int:
     if number != 1:
@@ -225,6 +235,36 @@ class ChatBody(OpenAIAsking):
     ] = None
     audio: Annotated[Any, impossible("cannot be served: the answer is text")] = None
 
+    def without_effect(self) -> Iterator[str]:
+        yield from super().without_effect()
+        # Each run is stored as the server stores traces, and none is read by its id.
+        if self.store is not None:
+            yield "store"
+        if any(modality != "text" for modality in self.modalities or ()):
+            yield "modalities"
+        if self.reasoning_effort is not None and not isinstance(self.reasoning_effort, str):
+            yield "reasoning_effort"
+        if isinstance(self.reasoning, Mapping):
+            yield from _unread_reasoning(self.reasoning)
+        elif self.reasoning is not None:
+            yield "reasoning"
+        are_named = _are_named(self.messages)
+        if any(entry.is_unheard(are_named=are_named) for entry in self.messages):
+            yield "messages[].name"
+
+
+def _unread_reasoning(reasoning: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the fields of an object `reasoning` but for its effort, if that is a word."""
+    for name, value in reasoning.items():
+        is_effort = name == "effort" and (value is None or isinstance(value, str))
+        if value is not None and not is_effort:
+            yield f"reasoning.{one_line(name[:200])[:60]}"
+
+
+def _are_named(entries: Iterable[_ChatMessage]) -> bool:
+    """Return whether several users speak: then the name of each belongs to what a worker reads."""
+    return len({entry.name for entry in entries if entry.role == "user"}) > 1
+
 
 class ChatCompletionsApi:
     """`POST /v1/chat/completions`."""
@@ -238,12 +278,13 @@ class ChatCompletionsApi:
         # Any word. It may also stand in an object `reasoning`, as in Responses.
         reasoning = request_body.reasoning if isinstance(request_body.reasoning, Mapping) else {}
         effort = request_body.reasoning_effort or reasoning.get("effort")
+        options = request_body.read_options()
+        options["ignored"] = ignored_fields(request_body, body, options["ignored"])
         return ClientRequest(
             messages=_read_messages(request_body.messages, files),
             blobs=files.blobs,
             max_tokens=request_body.max_completion_tokens or request_body.max_tokens,
             effort=effort if isinstance(effort, str) else "",
-            ignored=ignored_fields(request_body, body),
             include_usage=bool(
                 request_body.stream_options and request_body.stream_options.include_usage
             ),
@@ -252,7 +293,7 @@ class ChatCompletionsApi:
                 if request_body.response_format
                 else {}
             ),
-            **request_body.read_options(),
+            **options,
         )
 
 
@@ -265,8 +306,7 @@ def _read_messages(
     """
     system = list[str]()
     talk = list[Message]()
-    # Where several users speak, the name of each belongs to what a worker reads.
-    are_named = len({entry.name for entry in entries if entry.role == "user"}) > 1
+    are_named = _are_named(entries)
     # the id of the newest call in the old form, which has no ids
     called = ""
     functions = 0

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from conductor_cli.core.mappings import without_keys
 from conductor_cli.server.api.encoding import conductor_object, responses_usage
+from conductor_cli.server.api.ignored_fields import asks
 from conductor_cli.server.api.request import ClientRequest, ServedAnswer
 from conductor_cli.server.api.responses import ResponsesApi, ResponsesEncoder, write_compaction
 
@@ -39,7 +40,7 @@ class CompactionEncoder(ResponsesEncoder):
             "created_at": self.created,
             "output": [item],
             "usage": responses_usage(answer.usage),
-            "conductor": conductor_object(answer),
+            "conductor": conductor_object(answer, self._request.ignored),
         }
 
 
@@ -54,7 +55,9 @@ class CompactionApi(ResponsesApi):
         request_body["input"] = [*_items(body.get("input")), asking]
         request = super().parse(request_body)
         unstored = {**request.echo, "store": False}
-        return replace(request, purpose="compaction", store=False, echo=unstored)
+        left_out = [name for name in _UNSERVED if asks(body.get(name))]
+        ignored = tuple(sorted({*request.ignored, *left_out}))
+        return replace(request, purpose="compaction", store=False, echo=unstored, ignored=ignored)
 
 
 def _items(conversation: object) -> Sequence[object]:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from conductor_cli.core.chat import Attachment, Finish, Message, Tool, ToolCall, ToolChoice
 from conductor_cli.core.media import attachment_tokens
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import parse_arguments
 from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage
 from conductor_cli.server.api.body_models import (
@@ -43,10 +44,10 @@ from conductor_cli.server.api.body_models import (
     choose,
     fault,
     find_tool,
-    ignored_fields,
     impossible,
     kind_of_tool,
     late_instructions,
+    left_out_tools,
     quoted,
     read_document,
     read_image,
@@ -58,6 +59,7 @@ from conductor_cli.server.api.body_models import (
 from conductor_cli.server.api.client_tools import CLIENT_RUN_UNSERVED, MESSAGES_TOOLS
 from conductor_cli.server.api.encoding import conductor_object, named_event
 from conductor_cli.server.api.errors import MESSAGES_PATH, error_body
+from conductor_cli.server.api.ignored_fields import ignored_fields
 from conductor_cli.server.api.openai_body_models import read_sampling
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 
@@ -350,7 +352,13 @@ class _DroppedBlock(Part):
     Thinking, and what Anthropic's servers did.
     """
 
+    is_left_out: ClassVar[bool] = True
     type: str
+
+    def without_effect(self) -> Iterator[str]:
+        """Nobody expects that the thoughts of one worker are sent to another."""
+        if self.type not in {"thinking", "redacted_thinking"}:
+            yield one_line(self.type[:200])[:60]
 
 
 def _kind_of_block(block: object) -> str | None:
@@ -402,6 +410,11 @@ class _Tool(Body):
     input_schema: dict[str, Any] | None = None
     defer_loading: bool | None = None
 
+    def without_effect(self) -> Iterator[str]:
+        """Each tool is shown to the worker from the beginning, but for `DEFERRED`."""
+        if self.defer_loading and self.name != DEFERRED:
+            yield "defer_loading"
+
 
 class _Choice(Body):
     type: str
@@ -412,6 +425,10 @@ class _Choice(Body):
 class _OutputConfig(Body):
     effort: Any = None
     format: AnswerFormat | None = None
+
+    def without_effect(self) -> Iterator[str]:
+        if self.effort is not None and not isinstance(self.effort, str):
+            yield "effort"
 
 
 class _Thinking(Body):
@@ -485,6 +502,10 @@ class MessagesApi:
             effort = config.effort
         tools, hosted = _read_tools(request_body)
         kept, choice, needed = _read_choice(request_body.tool_choice, tools, hosted)
+        places = {kind: f"tools[].{kind}" for name, kind in hosted.items() if name}
+        if request_body.mcp_servers:
+            places["mcp"] = "mcp_servers"
+        left_out = left_out_tools(places, needed, choice)
         return ClientRequest(
             model=request_body.model,
             messages=_read_turns(request_body, files),
@@ -499,7 +520,7 @@ class MessagesApi:
             temperature=request_body.temperature,
             stop=unique_texts(request_body.stop_sequences),
             sampling=read_sampling(request_body),
-            ignored=ignored_fields(request_body, body),
+            ignored=ignored_fields(request_body, body, left_out),
             effort=effort,
             stream=bool(request_body.stream),
             include_usage=True,

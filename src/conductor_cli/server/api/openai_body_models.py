@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from conductor_cli.core.chat import Attachment, Tool, ToolChoice
 from conductor_cli.core.mappings import by_name
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.server.api.body_models import (
     MISSING,
     NO_SCREENS,
@@ -37,7 +38,9 @@ from conductor_cli.server.api.body_models import (
     detail_of,
     find_tool,
     impossible,
+    is_unknown_detail,
     kind_of_tool,
+    left_out_tools,
     quoted,
     read_document,
     read_image,
@@ -74,6 +77,10 @@ class _ImagePart(Part):
         Upload, uploaded(bytes_of_url, read_image), Field(default=None, validate_default=True)
     ]
     detail: Any = None
+
+    def without_effect(self) -> Iterator[str]:
+        if is_unknown_detail(self.detail):
+            yield "detail"
 
     def take(self, files: AttachmentCollector) -> Iterator[str | Attachment]:
         detail = self.image_url.detail or detail_of(self.detail)
@@ -247,27 +254,37 @@ class OpenAIAsking(Asking):
     stream_options: _StreamOptions | None = None
     web_search_options: Any = None  # how Chat Completions asks for a search
 
+    def without_effect(self) -> Iterator[str]:
+        options = self.web_search_options
+        if isinstance(options, Mapping):
+            for name, value in options.items():
+                if value is not None:
+                    yield f"web_search_options.{one_line(name[:200])[:60]}"
+
     def read_options(self) -> dict[str, Any]:
         """Return the fields of `ClientRequest` that both APIs have in common.
 
-        Raises `RequestError`.
+        `ignored` has only the tools that are left out. Raises `RequestError`.
         """
         hosted = ["web_search"] if self.web_search_options is not None else []
         tools = self._read_tools(hosted)
         kept, choice, needed = self._choose(tools, hosted)
+        places = {kind: f"tools[].{kind}" for kind in hosted}
+        if self.web_search_options is not None:
+            places["web_search"] = "web_search_options"
         return {
             "model": self.model,
             "tools": kept,
             "tool_choice": choice,
             "temperature": self.temperature,
             "hosted": unique_texts(needed),
+            "ignored": left_out_tools(places, needed, choice),
             "parallel_tool_calls": self.parallel_tool_calls is not False,
             "stop": unique_texts(self.stop),
             "seed": self.seed,
             "sampling": read_sampling(self),
             "stream": bool(self.stream),
             "max_cost": self.max_cost,
-            "store": self.store is not False,
         }
 
     def _read_tools(self, hosted: list[str]) -> dict[str, Tool]:

@@ -14,7 +14,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -29,7 +29,6 @@ from conductor_cli.server.api.body_models import (
     BoundedList,
     Count,
     fault,
-    ignored_fields,
     impossible,
     late_instructions,
     quoted,
@@ -45,6 +44,7 @@ from conductor_cli.server.api.client_tools import (
 )
 from conductor_cli.server.api.encoding import conductor_object, named_event, responses_usage
 from conductor_cli.server.api.errors import TOO_LONG, error_body
+from conductor_cli.server.api.ignored_fields import DEFAULT_TIERS, ignored_fields
 from conductor_cli.server.api.openai_body_models import TEXT_ONLY, Content, OpenAIAsking, name_in
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 
@@ -457,6 +457,7 @@ class _CompactionItem(Body):
 class _LeftOutItem(Body):
     """An item that says how a reply came about. No worker could read it."""
 
+    is_left_out: ClassVar[bool] = True
     type: Literal[
         "reasoning",
         "web_search_call",
@@ -469,6 +470,11 @@ class _LeftOutItem(Body):
         "mcp_approval_request",
         "mcp_approval_response",
     ]
+
+    def without_effect(self) -> Iterator[str]:
+        """Nobody expects that the thoughts of one worker are sent to another."""
+        if self.type != "reasoning":
+            yield self.type
 
 
 def _as_items(value: object) -> object:
@@ -523,10 +529,21 @@ class _Reasoning(Body):
     effort: Any = None
     summary: Any = None
 
+    def without_effect(self) -> Iterator[str]:
+        """The summary is the narration of the run, whatever length is asked for."""
+        if self.effort is not None and not isinstance(self.effort, str):
+            yield "effort"
+        if self.summary not in (None, "auto"):
+            yield "summary"
+
 
 class _Text(Body):
     format: AnswerFormat | None = None
     verbosity: Any = None
+
+    def without_effect(self) -> Iterator[str]:
+        if self.verbosity is not None:
+            yield "verbosity"
 
 
 def _no_logprobs(include: list[Any]) -> list[Any]:
@@ -568,6 +585,19 @@ class ResponsesBody(OpenAIAsking):
     truncation: Any = None
     user: Any = None
 
+    def without_effect(self) -> Iterator[str]:
+        """Most of these are said again in the response."""
+        yield from super().without_effect()
+        for name in ("max_tool_calls", "prompt_cache_key", "safety_identifier", "user"):
+            if getattr(self, name) is not None:
+                yield name
+        if self.include:
+            yield "include"
+        if self.service_tier not in (None, *DEFAULT_TIERS):
+            yield "service_tier"
+        if self.truncation not in (None, "disabled"):
+            yield "truncation"
+
 
 class ResponsesApi:
     """`POST /v1/responses`."""
@@ -590,6 +620,8 @@ class ResponsesApi:
             raise refused("background", "needs store: the response is read later")
         effort = request_body.reasoning.effort if request_body.reasoning is not None else None
         form = request_body.text.format if request_body.text is not None else None
+        options = request_body.read_options()
+        options["ignored"] = ignored_fields(request_body, body, options["ignored"])
         return ClientRequest(
             messages=_read_items(request_body, files),
             blobs=files.blobs,
@@ -599,10 +631,10 @@ class ResponsesApi:
             previous=previous.removeprefix(RESPONSE),
             metadata=request_body.metadata or {},
             background=bool(request_body.background),
+            store=request_body.store is not False,
             echo=_echo_of(request_body, body),
-            ignored=(*_ineffective(request_body), *ignored_fields(request_body, body)),
             **(form.read("text.format") if form else {}),
-            **request_body.read_options(),
+            **options,
         )
 
 
@@ -628,18 +660,6 @@ _ECHOED: Final = (
 
 _SECRET_FIELDS: Final = frozenset({"authorization", "headers"})
 """Fields of a tool that are said to nobody again: they may hold keys."""
-
-
-def _ineffective(parsed: ResponsesBody) -> list[str]:
-    """Return the names of fields that are said again and that change nothing here."""
-    names = list[str]()
-    if parsed.truncation == "auto":
-        names.append("truncation")
-    if parsed.max_tool_calls is not None:
-        names.append("max_tool_calls")
-    if parsed.text is not None and parsed.text.verbosity is not None:
-        names.append("text.verbosity")
-    return names
 
 
 def _echo_of(parsed: ResponsesBody, body: Mapping[str, Any]) -> dict[str, Any]:
