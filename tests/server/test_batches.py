@@ -114,6 +114,29 @@ def lines_of(at: openai.OpenAI, name: str | None) -> dict[str, Any]:
     )
 
 
+def test_what_has_no_effect_on_a_file_or_a_batch_is_told(repeater: Stage) -> None:
+    """Such as a day on which it should expire: files stay until they are deleted."""
+    expiry = {"anchor": "created_at", "seconds": 3600}
+    with serving() as server:
+        at = client(server)
+        content = io.BytesIO(f"{json.dumps(line(1))}\n".encode())
+        file = at.files.create(
+            file=("q.jsonl", content), purpose="batch", expires_after=cast("Any", expiry)
+        )
+        batch = at.batches.create(
+            input_file_id=file.id,
+            endpoint="/v1/chat/completions",
+            completion_window="24h",
+            output_expires_after=cast("Any", expiry),
+        )
+        over(at, batch.id)
+    told = [cast("Any", made).conductor["ignored"] for made in (file, batch)]
+    assert told == [
+        ["expires_after[anchor]", "expires_after[seconds]"],
+        ["output_expires_after"],
+    ]
+
+
 @pytest.mark.parametrize("url", [CHAT, "/v1/responses"])
 def test_a_batch_is_answered_with_its_failures_in_a_file_of_their_own(
     stored: Stage, url: str

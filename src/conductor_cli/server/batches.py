@@ -45,9 +45,11 @@ from conductor_cli.programs.turns import CURRENT_CLIENT, FairPlaces
 from conductor_cli.run.budget import Budget
 from conductor_cli.server.api.body_models import refused
 from conductor_cli.server.api.errors import error_body
+from conductor_cli.server.api.ignored_fields import unread_fields
 from conductor_cli.server.api.request import RequestError, ServedAnswer
 from conductor_cli.server.client_keys import ClientKeys
 from conductor_cli.server.files import (
+    created,
     file_record,
     find_named,
     find_record,
@@ -87,6 +89,8 @@ log = logging.getLogger(__name__)
 ENDPOINTS: Final = ("/v1/chat/completions", "/v1/responses")
 MAX_LINES: Final = 50_000
 MAX_FAULTS: Final = 50  # Lines whose faults are told
+_READ_FIELDS: Final = frozenset({"completion_window", "endpoint", "input_file_id", "metadata"})
+
 WINDOW_SECONDS: Final = 24 * 3600  # After which a batch expires
 WAIT_SECONDS: Final = 30.0  # How long a batch waits where going on would only fail
 AWAY_SECONDS: Final = 1.0  # How long a batch waits for a database that is away before it asks again
@@ -212,7 +216,7 @@ class Batches:
         }
         await asyncio.to_thread(self._store.write, record)
         self._work_on(record)
-        return without_owner(record)
+        return created(record, unread_fields(body, _READ_FIELDS))
 
     async def _list(self, http: Request) -> Record:
         return await asyncio.to_thread(list_records, self._store, "batch", http)

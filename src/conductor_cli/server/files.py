@@ -10,7 +10,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -24,6 +24,7 @@ from conductor_cli.core.mappings import without_keys
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.turns import FairPlaces
 from conductor_cli.server.api.body_models import refused
+from conductor_cli.server.api.ignored_fields import unread_fields
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.http.access import MAX_UPLOAD, UPLOADS, Principal, principal_of
 from conductor_cli.server.http.answers import answering
@@ -104,6 +105,14 @@ def without_owner(record: Mapping[str, Any]) -> Record:
     return without_keys(record, ("owner",))
 
 
+def created(record: Mapping[str, Any], ignored: Sequence[str]) -> Record:
+    """Return the answer to a request that made a record, with its fields that had no effect."""
+    shown = without_owner(record)
+    if ignored:
+        shown["conductor"] = {"ignored": list(ignored)}
+    return shown
+
+
 Act = Callable[["Request"], Awaitable["dict[str, Any] | ASGIApp"]]
 
 
@@ -158,9 +167,9 @@ class Files:
                 if upload is None or isinstance(upload, str):
                     raise refused("file", "is missing")
                 name = one_line(upload.filename or "file")[:200]
-                return without_owner(
-                    await FILE_WORK.run(partial(self._keep, client.origin, upload.file, name))
-                )
+                keep = partial(self._keep, client.origin, upload.file, name)
+                ignored = unread_fields(dict(form), {"file", "purpose"})
+                return created(await FILE_WORK.run(keep), ignored)
             finally:
                 await form.close()
 

@@ -9,7 +9,7 @@ effect. Of what it declares, `Body.without_effect` says which values have none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -35,10 +35,22 @@ def ignored_fields(
     names = set(left_out)
     _add_ignored(names, parsed, body, "")
     # Responses puts a function into no object of its own.
-    listed = sorted({name.replace("tools[].function.", "tools[].") for name in names})
-    if len(listed) > MAX_NAMES:
-        return (*listed[:MAX_NAMES], f"and {len(listed) - MAX_NAMES} more")
-    return tuple(listed)
+    return listed(name.replace("tools[].function.", "tools[].") for name in names)
+
+
+def unread_fields(body: Mapping[str, Any], read: Collection[str]) -> tuple[str, ...]:
+    """Return the names of the fields of a body that are not among those that are `read`."""
+    return listed(
+        _shown(name) for name, value in body.items() if value is not None and name not in read
+    )
+
+
+def listed(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the first names in order, and how many more there are."""
+    in_order = sorted(set(names))
+    if len(in_order) > MAX_NAMES:
+        return (*in_order[:MAX_NAMES], f"and {len(in_order) - MAX_NAMES} more")
+    return tuple(in_order)
 
 
 def asks(value: object) -> bool:
