@@ -6,6 +6,7 @@ It runs over the demo models, and over a provider server on this machine.
 from __future__ import annotations
 
 import asyncio
+import base64
 import gc
 import json
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from conductor_cli.evals.outcomes import Evaluation
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import TWO, Stage, refuses, says, stalls
+from tests.media_files import png
 from tests.server.plain_api import until
 from tests.server.test_tool_turns import asks, by_turns
 from tests.servers import SeenRequest, Wire
@@ -27,7 +29,14 @@ from tests.servers import SeenRequest, Wire
 inspect_ai = pytest.importorskip("inspect_ai")
 
 from inspect_ai.dataset import Sample  # noqa: E402 - after the line that skips
-from inspect_ai.model import ChatMessageUser, ContentAudio, GenerateConfig, get_model  # noqa: E402
+from inspect_ai.model import (  # noqa: E402
+    ChatMessageUser,
+    ContentAudio,
+    ContentImage,
+    ContentText,
+    GenerateConfig,
+    get_model,
+)
 from inspect_ai.scorer import Score, Scorer, Target, accuracy, match, scorer  # noqa: E402
 from inspect_ai.solver import TaskState, generate, use_tools  # noqa: E402
 from inspect_ai.tool import Tool, tool  # noqa: E402
@@ -175,6 +184,34 @@ def test_the_options_of_a_task_reach_the_worker(stage: Stage) -> None:
     assert (sent["temperature"], sent["stop"]) == (0.5, ["END"])
     assert 50 in (sent.get("max_tokens"), sent.get("max_completion_tokens"))
     assert (output.completion, output.stop_reason) == ("alpha answers", "stop")
+
+
+def test_how_tokens_are_drawn_reaches_the_worker_and_what_has_no_effect_is_named(
+    stage: Stage,
+) -> None:
+    """`verbosity` and a budget of thinking had no effect, and no output said so."""
+    drawn = {"top_p": 0.5, "top_k": 3, "frequency_penalty": 0.25, "presence_penalty": -1.0}
+    config = GenerateConfig(**drawn, logit_bias={50: -100}, verbosity="low", reasoning_tokens=99)
+    model = get_model("conductor/auto", memoize=False)
+    output = asyncio.run(model.generate("How many?", config=config))
+    sent = stage.asked("alpha")[0].json
+    assert {name: sent[name] for name in drawn} == drawn
+    assert sent["logit_bias"] == {"50": -100}
+    assert output.metadata is not None
+    assert output.metadata["conductor"]["ignored"] == ["reasoning_tokens", "verbosity"]
+
+
+def test_the_detail_of_an_image_reaches_the_worker(stage: Stage) -> None:
+    stage.configure(workers={"alpha": 'accepts = ["image"]'})
+    url = "data:image/png;base64," + base64.b64encode(png()).decode()
+    seen = ChatMessageUser(
+        content=[ContentText(text="How many?"), ContentImage(image=url, detail="high")]
+    )
+    asyncio.run(get_model("conductor/mini", memoize=False).generate([seen]))
+    content = stage.asked("alpha")[0].json["messages"][-1]["content"]
+    assert [part["image_url"]["detail"] for part in content if part["type"] == "image_url"] == [
+        "high"
+    ]
 
 
 def test_what_cannot_be_asked_is_an_error_that_says_why(stage: Stage) -> None:

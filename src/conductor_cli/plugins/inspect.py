@@ -31,8 +31,32 @@ CONFIG_FIELDS: Final[Mapping[str, str]] = {
     "num_choices": "n",
     "logprobs": "logprobs",
     "reasoning_effort": "reasoning_effort",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "parallel_tool_calls": "parallel_tool_calls",
 }
-"""What Inspect calls a field of Chat Completions. All others have no effect here."""
+"""What Inspect calls a field of Chat Completions."""
+
+UNSERVED: Final = (
+    "best_of",
+    "cache_prompt",
+    "effort",
+    "fallback_models",
+    "internal_tools",
+    "modalities",
+    "prompt_logprobs",
+    "reasoning_mode",
+    "reasoning_summary",
+    "reasoning_tokens",
+    "top_logprobs",
+    "verbosity",
+)
+"""Options of a model that have no effect here. They are sent, so that the answer names them.
+
+All others are of Inspect itself, or of its providers with an address.
+"""
 
 STOPS: Final[Mapping[str, inspect_model.StopReason]] = {
     "stop": "stop",
@@ -149,7 +173,8 @@ def _content_parts(content: str | Sequence[inspect_model.Content]) -> Iterator[d
             case inspect_model.ContentText():
                 yield {"type": "text", "text": part.text}
             case inspect_model.ContentImage():
-                yield {"type": "image_url", "image_url": {"url": _data_url(part.image)}}
+                image = {"url": _data_url(part.image), "detail": part.detail}
+                yield {"type": "image_url", "image_url": image}
             case inspect_model.ContentDocument():
                 file = {
                     "filename": part.filename or "document.pdf",
@@ -173,6 +198,9 @@ def _data_url(location: str) -> str:
 
 def _options(config: inspect_model.GenerateConfig) -> dict[str, Any]:
     given = {name: getattr(config, field) for field, name in CONFIG_FIELDS.items()}
+    given |= {name: getattr(config, name) for name in UNSERVED}
+    if config.logit_bias is not None:
+        given["logit_bias"] = {str(token): value for token, value in config.logit_bias.items()}
     if config.response_schema is not None:
         form = config.response_schema
         schema = form.json_schema.model_dump(exclude_none=True, by_alias=True)
