@@ -93,6 +93,22 @@ def test_a_detail_of_an_image_that_litellm_would_leave_out_is_told_to_each() -> 
     assert [notes(chunks) for chunks in both] == [refusal, refusal]
 
 
+def test_a_provider_that_takes_no_detail_at_all_is_told_so_once() -> None:
+    message = "'image_url.detail' is not permitted"
+
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if "detail" in str(request.json):
+            return await wire.json({"error": {"message": message}}, 400)
+        return await fine(request, wire)
+
+    image = Message(role="user", content="What?", attachments=(replace(CHART, detail="original"),))
+    asked = Request(messages=(image,), read_attachment=lambda file: BYTES[file.name])
+    with loopback(script) as server:
+        (chunks,) = play(LiteLLM("openai/m", key="k", base_url=f"{server.url}/v1"), asked)
+    assert notes(chunks) == ["openai/m does not accept image detail; sent without it"]
+    assert len(server.requests) == 3
+
+
 def test_a_detail_of_an_image_that_a_server_refuses_is_sent_as_it_takes_it() -> None:
     """Litellm gives the words of the error, and not the place that it names."""
     message = "Invalid value: 'original'. Supported values are: 'auto', 'low', and 'high'."

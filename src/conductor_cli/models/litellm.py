@@ -172,7 +172,9 @@ class LiteLLM:
         try:
             async with asyncio.timeout_at(ends):
                 opened, dropped = await self._open(request)
-            left_out = dropped - self._dropped | dropped & image_details(request.messages)
+            left_out = (dropped - self._dropped) | (dropped & image_details(request.messages))
+            if IMAGE_DETAIL in left_out:
+                left_out -= {ORIGINAL_DETAIL}
             for name in sorted(left_out):
                 instead = "as high" if name == ORIGINAL_DETAIL else "without it"
                 yield Chunk(note=f"{self._model} does not accept {name}; sent {instead}")
