@@ -71,6 +71,13 @@ def grow(directory: Path, chance: random.Random, depth: int = 3) -> None:
             path.touch()
 
 
+def make_repository(directory: Path) -> None:
+    """Make what Git takes for a repository. `git init` takes as long as all the rest of a tree."""
+    for name in ("objects", "refs"):
+        (directory / ".git" / name).mkdir(parents=True)
+    (directory / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_git_ignores_the_same_files_of_random_trees(tmp_path: Path, seed: int) -> None:
     """Forty trees each, with rules that Git's documentation does not mention too."""
@@ -80,14 +87,10 @@ def test_git_ignores_the_same_files_of_random_trees(tmp_path: Path, seed: int) -
     for number in range(40):
         tree = tmp_path / str(number)
         tree.mkdir()
-        subprocess.run([git, "init", "-q", tree], check=True)
         grow(tree, chance)
-        paths = [
-            path
-            for path in tree.rglob("*")
-            if path.is_file() and path.relative_to(tree).parts[0] != ".git"
-        ]
+        paths = [path for path in tree.rglob("*") if path.is_file()]
         files = {path.relative_to(tree).as_posix() for path in paths if path.name != ".gitignore"}
+        make_repository(tree)
         checked = subprocess.run(
             [git, "-C", tree, "check-ignore", "-z", "--stdin", "--no-index"],
             input="\0".join(files).encode(),
