@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 
+from conductor_cli.state import key_store, keyring_process
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.tools import session as sessions
 from tests.cli.stage import COMMAND, TWO, Stage
 from tests.cli.terminals import terminal
 from tests.cli.test_start import loaded
 from tests.servers import Script, SeenRequest, Speaker, Wire, loopback
+from tests.state import backends
 from tests.state.bus import own_backend
 from tests.tools.test_tool_servers import sdk_server
 
@@ -95,6 +97,18 @@ def keyring(monkeypatch: pytest.MonkeyPatch) -> None:
     """A keyring that works, with a file for each item in the directory `backend` of the desk."""
     for name, value in {**own_backend("Kept"), "CONDUCTOR_LLM_KEYRING_SECONDS": "60"}.items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def quick_keyring(keyring: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, asked in this process: a login asks it often, and each start takes long."""
+
+    def answer(script: Path, job: bytes, *_: Any, **__: Any) -> list[dict[str, Any]]:
+        assert script.name == "keyring_process.py"
+        return keyring_process.answer(job)
+
+    monkeypatch.setattr(key_store, "run_child", answer)
+    monkeypatch.setattr("keyring.core._keyring_backend", backends.Kept())
 
 
 @pytest.mark.usefixtures("keyring")
@@ -251,7 +265,10 @@ def login_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str
 
 @pytest.fixture
 def web(
-    stage: Stage, keyring: None, login_server: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+    stage: Stage,
+    quick_keyring: None,
+    login_server: tuple[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Path:
     """The tools `web`, whose server asks for a login; the file says what it does.
 
@@ -386,7 +403,7 @@ def test_a_client_may_be_named_by_the_address_of_its_document(web: Path, stage: 
     assert log.read_text().split() == ["register", "authorize", "exchange"]
 
 
-@pytest.mark.usefixtures("keyring")
+@pytest.mark.usefixtures("quick_keyring")
 def test_the_secret_of_a_header_is_kept_in_the_keyring(stage: Stage) -> None:
     """One that stands in a file works too, and doctor names it.
 
