@@ -28,6 +28,7 @@ from contextlib import suppress
 from functools import cache
 from multiprocessing.util import Finalize
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 SOURCE: Final = str(Path(__file__).resolve().parents[1] / "src")
@@ -187,7 +188,24 @@ def own_umask() -> int:
     return int(line.split()[1], 8)
 
 
-class ForkedCommand(subprocess.Popen[bytes]):
+class Command(subprocess.Popen[bytes]):
+    """A command that ends with the block of `with` in which a test fails.
+
+    `subprocess.Popen` would wait there for the end of a server that nobody stops.
+    """
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, error, traceback)
+
+
+class ForkedCommand(Command):
     """A command that was forked, as `subprocess.Popen` has any other."""
 
     def _execute_child(self, words: Any, *details: Any) -> None:

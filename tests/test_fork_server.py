@@ -83,7 +83,7 @@ def test_the_system_sees_no_difference(stage: Stage, tmp_path: Path) -> None:
         assert fork_server.can_start(words, stage.environ())
         processes = [
             fork_server.ForkedCommand(words, **how),
-            subprocess.Popen([*COMMAND, *words], **how),
+            fork_server.Command([*COMMAND, *words], **how),
         ]
     finally:
         os.umask(before)
@@ -152,6 +152,18 @@ def test_a_fork_ends_by_its_signal_and_the_server_forks_on(stage: Stage) -> None
             process.send_signal(number)
             assert finished(process).code == 128 + number
     assert stage.run("--version").out.startswith("conductor ")
+
+
+@pytest.mark.usefixtures("_forks")
+@pytest.mark.parametrize("is_forked", [True, False])
+def test_a_command_ends_with_the_block_of_a_test_that_fails(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, is_forked: bool
+) -> None:
+    """A server that nobody stops would be waited for without an end."""
+    monkeypatch.setattr(fork_server, "can_start", lambda *_: is_forked)
+    with pytest.raises(pytest.fail.Exception), stage.start("serve", "--port", "0") as process:
+        pytest.fail("as a test does")
+    assert process.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(

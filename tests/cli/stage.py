@@ -232,8 +232,7 @@ class Stage:
         how = {"env": environ, "start_new_session": True, "bufsize": 0, **streams}
         if not under and fork_server.can_start(words, environ):
             return fork_server.ForkedCommand(words, **how)
-        process: subprocess.Popen[bytes] = subprocess.Popen([*under, *COMMAND, *words], **how)
-        return process
+        return fork_server.Command([*under, *COMMAND, *words], **how)
 
     def environ(self, variables: dict[str, str] | None = None) -> dict[str, str]:
         return {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "80", **(variables or {})}
