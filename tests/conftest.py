@@ -188,6 +188,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         transports = sys.modules.get(f"{library}._transports.default")
         if transports is not None:
             _share_certificates(transports)
+    if "httpx" in sys.modules:
+        _wait_longer(importlib.import_module("httpx._config").DEFAULT_TIMEOUT_CONFIG)
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)  # as the command itself does
     gc.enable()
@@ -229,6 +231,15 @@ def _share_certificates(transports: Any) -> None:
         return create(verify=verify, cert=cert, trust_env=trust_env)
 
     transports.create_ssl_context = create_ssl_context
+
+
+def _wait_longer(usual_timeout: Any) -> None:
+    """Let requests that name no timeout wait for a minute.
+
+    A server on a busy machine may need more than the five seconds of the library.
+    """
+    for phase in ("connect", "read", "write", "pool"):
+        setattr(usual_timeout, phase, 60.0)
 
 
 @pytest.fixture(autouse=True)

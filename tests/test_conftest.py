@@ -190,5 +190,10 @@ def test_clients_of_tests_read_the_certificates_of_the_machine_once(
         assert not certificates_of(third).get_ca_certs()
 
 
+def test_a_request_that_names_no_timeout_waits_for_a_busy_machine() -> None:
+    with httpx.Client() as client:
+        assert client.timeout == httpx.Timeout(60)
+
+
 def certificates_of(client: httpx.Client) -> Any:
     return client._transport._pool._ssl_context  # type: ignore[attr-defined]

@@ -58,7 +58,7 @@ def sights_of(*processes: int) -> list[dict[str, Any]]:
     Some of their threads start late. Where it never becomes the same, both are returned as they
     are after ten seconds.
     """
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while True:
         first, second = map(seen_from_outside, processes)
         if first == second or time.monotonic() > end:
