@@ -190,6 +190,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             _share_certificates(transports)
     if "httpx" in sys.modules:
         _wait_longer(importlib.import_module("httpx._config").DEFAULT_TIMEOUT_CONFIG)
+    if session.config.getoption("forks", 0):
+        _make_characters()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)  # as the command itself does
     gc.enable()
@@ -240,6 +242,14 @@ def _wait_longer(usual_timeout: Any) -> None:
     """
     for phase in ("connect", "read", "write", "pool"):
         setattr(usual_timeout, phase, 60.0)
+
+
+def _make_characters() -> None:
+    """Let Hypothesis make its table of all characters here, and not in each fork of this process.
+
+    That takes more than a second where no earlier run has left it on the disk.
+    """
+    hypothesis.strategies.text().validate()
 
 
 @pytest.fixture(autouse=True)
