@@ -191,6 +191,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if "httpx" in sys.modules:
         _wait_longer(importlib.import_module("httpx._config").DEFAULT_TIMEOUT_CONFIG)
     if session.config.getoption("forks", 0):
+        if "openai" in sys.modules:
+            importlib.import_module("openai.resources")  # its clients would, in each fork
         _make_characters()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)  # as the command itself does
