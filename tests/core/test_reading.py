@@ -162,6 +162,17 @@ def test_an_outline_says_as_much_as_it_has_room_for(room: int, line: str) -> Non
     assert line in outline.splitlines()
 
 
+def test_names_are_not_looked_for_where_an_outline_has_no_room_for_its_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a large directory that takes longer than all else before its question."""
+    monkeypatch.setattr(
+        "conductor_cli.core.outline._names_in", lambda _: pytest.fail("they were looked for")
+    )
+    files = [File(name=f"src/part/file{number}.py", text="x\n") for number in range(30)]
+    assert "src/part/ 30 files, 30 lines" in outline_of(files, 200).splitlines()
+
+
 def test_headings_count_in_markdown_and_comments_in_code_do_not() -> None:
     outline = outline_of(
         [

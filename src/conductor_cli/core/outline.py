@@ -63,16 +63,15 @@ def outline_of(files: Sequence[File], room: int) -> str:
     """Return the outline of some files, in at most `room` characters."""
     lines = sum(map(_line_count, files))
     heading = f"{format_count(len(files), 'file')}, {format_count(lines, 'line')}. "
-    with_names = [_file_line(file, names=True) for file in files]
-    text = "\n".join([f"{heading}Each with its lines and what it defines:", *with_names])
-    if len(text) <= room:
-        return text
     without_names = [_file_line(file, names=False) for file in files]
     text = "\n".join([f"{heading}Each with its lines:", *without_names])
-    if len(text) <= room:
-        return text
-    text = "\n".join([f"{heading}Folders with their files and lines:", *_folder_lines(files)])
-    return shorten(text, room)
+    if len(text) > room:
+        text = "\n".join([f"{heading}Folders with their files and lines:", *_folder_lines(files)])
+        return shorten(text, room)
+    # Only now: to look for names takes long
+    with_names = [_file_line(file, names=True) for file in files]
+    longer_text = "\n".join([f"{heading}Each with its lines and what it defines:", *with_names])
+    return longer_text if len(longer_text) <= room else text
 
 
 def _file_line(file: File, *, names: bool) -> str:
