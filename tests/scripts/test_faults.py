@@ -24,6 +24,7 @@ import pytest
 
 from conductor_cli.state.spending import DailySpend
 from scripts.faults import books, clocks, crashes, fuzz, fuzz_targets, limits, neighbours, wire
+from scripts.faults.attacks import slow_pdf
 from scripts.faults.crashes import Known, check, learn, live
 from scripts.faults.desk import CANARY, Desk, desk, ending_problem
 from scripts.faults.fuzz_targets import TARGETS, Target
@@ -436,5 +437,5 @@ def test_a_hostile_client_keeps_no_ordinary_one_waiting(tmp_path: Path, name: st
 
 def test_the_slow_documents_of_a_hostile_client_are_read() -> None:
     """Each is made another one by more letters of base64, which padding would forbid."""
-    encoded = neighbours.slow_pdf(2).partition("base64,")[2]
+    encoded = slow_pdf(2).partition("base64,")[2]
     assert base64.b64decode(encoded + "AAAA", validate=True).startswith(b"%PDF")
