@@ -414,6 +414,10 @@ def test_what_replicas_promise_holds(
     assert [figure for figure in broken if figure.what not in ELSEWHERE] == []
 
 
+GIVEN_UP_SECONDS = 3 * neighbours.BATCH_SECONDS
+"""What takes longer was given up: a batch after this time, and a failed request counts as more."""
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -425,14 +429,16 @@ def test_what_replicas_promise_holds(
     ],
 )
 def test_a_hostile_client_keeps_no_ordinary_one_waiting(tmp_path: Path, name: str) -> None:
-    """What the ordinary client does ends; `make faults` judges how soon."""
+    """What the ordinary client does ends, on a busy machine too; `make faults` judges how soon."""
     with private_home(tmp_path):
         desk_of_both = Stage(tmp_path)
         with desk_of_both.server:
             keys = neighbours.prepare(desk_of_both)
             figures = neighbours.attack(desk_of_both, name, keys, seconds=0.5, settle=0.5)
-    late = {work: seconds for work, seconds in figures.items() if max(seconds) > 10}
-    assert late == {}
+    endless = {
+        work: seconds for work, seconds in figures.items() if max(seconds) > GIVEN_UP_SECONDS
+    }
+    assert endless == {}
 
 
 def test_the_slow_documents_of_a_hostile_client_are_read() -> None:
