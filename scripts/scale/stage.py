@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.request import urlopen
 
-from scripts.faults.desk import homes
-
 ROOT: Final = Path(__file__).resolve().parents[2]
 CONDUCTOR: Final = (sys.executable, "-m", "conductor_cli")
 start_process = subprocess.Popen[bytes]
@@ -68,6 +66,8 @@ class Place:
 
     @property
     def environ(self) -> dict[str, str]:
+        from scripts.faults.desk import homes  # the processes of `state` do without its imports
+
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TZ") if name in os.environ}
         return kept | homes(self.home) | {"PYTHONPATH": str(ROOT)}
 

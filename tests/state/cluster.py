@@ -10,12 +10,18 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 from uuid import uuid4
 
-import pytest
-
 PASSWORD = "correct horse"
+
+
+def _skip(reason: str) -> NoReturn:
+    import pytest  # processes of campaigns import this module, and need no test
+
+    pytest.skip(reason)
 
 
 def program(name: str) -> str:
@@ -23,7 +29,7 @@ def program(name: str) -> str:
     programs = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
     path = shutil.which(name) or (str(programs[-1]) if programs else "")
     if not path:
-        pytest.skip(f"{name} of PostgreSQL is not installed")
+        _skip(f"{name} of PostgreSQL is not installed")
     return path
 
 
@@ -87,7 +93,8 @@ class Cluster:
 
 @contextmanager
 def cluster() -> Iterator[Cluster]:
-    pytest.importorskip("psycopg")
+    if find_spec("psycopg") is None:
+        _skip("psycopg is not installed")
     with tempfile.TemporaryDirectory(prefix="conductor-pg-") as name:
         server = Cluster(Path(name))
         if server.user:
@@ -121,7 +128,7 @@ def bouncer(server: Cluster, sessions: int = 10) -> Iterator[int]:
     """
     program = shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
     if program is None:
-        pytest.skip("pgbouncer is not installed")
+        _skip("pgbouncer is not installed")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     # In a place that the user of the server may read
