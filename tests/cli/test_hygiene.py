@@ -60,7 +60,7 @@ try:
 except SystemExit as end:
     code = end.code or 0
 # A thread that was joined is for a moment still one of the system's.
-end = time.monotonic() + 2
+end = time.monotonic() + 30
 while look()["threads"].count("python") > before["threads"].count("python") and time.monotonic() < \
 end:
     time.sleep(0.01)

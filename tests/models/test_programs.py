@@ -65,7 +65,7 @@ def failure(script: str, request: Request | None = None, **options: Any) -> Mode
 
 def gone(process: int) -> bool:
     """Whether a process ends soon, or is one that nobody has waited for yet."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         try:
             if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
@@ -79,7 +79,7 @@ def gone(process: int) -> bool:
 
 def numbers_in(path: Path, count: int = 1) -> list[int]:
     """The process numbers that a script has written into a file, once there are as many."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         numbers = path.read_text().split() if path.exists() else []
         if len(numbers) >= count:

@@ -83,7 +83,7 @@ class Page:
 
     def wait(self, script: str) -> Any:
         """Return the value of an expression once it is true."""
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not (value := self.value(f"typeof at === 'function' && ({script})")):
             assert time.monotonic() < end, f"never true: {script}"
             time.sleep(0.05)

@@ -77,11 +77,11 @@ def client(store: TraceStore) -> Iterator[httpx.Client]:
         while not http.started:
             time.sleep(0.01)
         with httpx.Client(
-            base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=20
+            base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=60
         ) as client:
             yield client
         http.should_exit = True
-        thread.join(5)
+        thread.join(30)
 
 
 def put(store: TraceStore, events: list[ev.Event], run: str = RUN, **first: Any) -> list[ev.Event]:

@@ -86,5 +86,5 @@ def test_two_processes_may_add_at_the_same_time(tmp_path: Path) -> None:
     for process in both:
         process.start()
     for process in both:
-        process.join(20)
+        process.join(60)
     assert sorted(rating.time for rating in RatingsFile(path).read().ratings) == list(range(100))

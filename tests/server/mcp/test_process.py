@@ -74,7 +74,7 @@ def test_a_cancelled_call_ends_its_workers_and_the_server_goes_on(stage: Stage) 
             call = asyncio.create_task(client.call_tool("ask", {"question": "Why?"}))
             await asyncio.to_thread(wait_until_asked, stage)
             call.cancel()
-            assert await asyncio.to_thread(stage.asked("alpha")[0].closed.wait, 5)
+            assert await asyncio.to_thread(stage.asked("alpha")[0].closed.wait, 30)
             stage.models["alpha"] = says("all of it")
             result = await client.call_tool("ask", {"question": "And now?"})
             assert answer_of(result) == "all of it"
@@ -121,7 +121,7 @@ def test_a_client_that_does_not_read_holds_up_neither_run_nor_end(stage: Stage) 
     wait_until_asked(stage)
     until(lambda: has_finished(stage))
     client.close_input()
-    assert client.process.wait(5) == 0
+    assert client.process.wait(60) == 0
     client.process.stdin = None
     client.process.communicate()
 
@@ -181,7 +181,7 @@ def test_a_call_with_the_id_of_another_one_costs_nothing(stage: Stage) -> None:
         error_text = client.answer(None)["error"]["message"]
         assert error_text == "another request with the id 1 is not answered yet"
     client.send("notifications/cancelled", {"requestId": 1})
-    assert stage.asked("alpha")[0].closed.wait(10)
+    assert stage.asked("alpha")[0].closed.wait(30)
     for request in (2, 2):  # it is free again once the answer is out
         client.call("trace", {}, request)
         assert "Why?" in client.answer(request)["result"]["content"][0]["text"]
