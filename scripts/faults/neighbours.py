@@ -13,12 +13,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import httpx
+import psutil
 
 from scripts.faults.attacks import (
     ATTACKS,
@@ -154,8 +155,18 @@ def attack(
         time.sleep(settle)
         figures = measure(ordinary, seconds)
         figures["batch"] = [_batch_seconds(ordinary)]
-        served.kill()
+        _kill_with_readers(served)
     return figures
+
+
+def _kill_with_readers(server: subprocess.Popen[bytes]) -> None:
+    """Kill a server and what reads documents for it, which would go on for half a minute."""
+    process = psutil.Process(server.pid)
+    process.suspend()  # it starts no others meanwhile
+    for child in process.children(recursive=True):
+        with suppress(psutil.Error):  # it has just ended
+            child.kill()
+    server.kill()
 
 
 @contextmanager
