@@ -503,6 +503,32 @@ def test_beside_many_calls_the_end_of_one_is_recorded_with_the_next_call(
     assert open_calls() == 0
 
 
+def test_where_calls_are_expected_the_end_of_a_single_one_is_recorded_with_the_next(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch makes one call after the other, and its last one is recorded when it ends."""
+    monkeypatch.setattr(spending, "GROUP_SECONDS", 60.0)
+    run = OneRun(directory, cents(1000))
+    run.spend.expects_calls = True
+    used = Usage(calls=1, tokens_in=10, tokens_out=10)
+
+    async def settle(room: Reservation) -> None:
+        run.spend.settle(room, used)
+
+    def calls() -> tuple[int, int]:
+        (row,) = read_spent(directory, NOON.date())
+        return row.open, row.usage.tokens
+
+    first = run.reserve()
+    asyncio.run(settle(first))
+    assert calls() == (1, first.tokens)
+    second = run.reserve()
+    assert calls() == (1, used.tokens + second.tokens)
+    asyncio.run(settle(second))
+    run.spend.close()
+    assert calls() == (0, 2 * used.tokens)
+
+
 @pytest.mark.parametrize("calls", [1, MAX_WRITTEN_AT_ONCE + 1])
 def test_the_file_is_not_checked_again_a_moment_after_a_call_was_written(
     directory: Path, monkeypatch: pytest.MonkeyPatch, calls: int

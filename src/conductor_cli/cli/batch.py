@@ -158,6 +158,8 @@ async def _run(session: Session, batch: batches.Batch, request: _Request) -> int
             if not _is_agreed(session, orchestra, progress, request):
                 print_notice("nothing was asked")
                 return 0
+            if orchestra.daily_spend is not None:
+                orchestra.daily_spend.expects_calls = True
             budget = await _open_budget(session, batch, orchestra, request)
             cluster = nullcontext() if request.ray is None else ray_cluster(request.ray)
             with closing(budget), cluster as node:

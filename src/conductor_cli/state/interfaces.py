@@ -61,6 +61,10 @@ class Spending(ABC):
     def __init__(self, limits: DayLimits, planner: Worker | None, client: Spender) -> None:
         self.limits = limits
         self.client = client
+        self.expects_calls = False
+        """Whether one call soon follows the other, as in a batch: what ends is then recorded with
+        the next one.
+        """
         self._planner = planner or Worker(name=CONDUCTOR, kind="")
         self._problem = ""
 

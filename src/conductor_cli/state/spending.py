@@ -570,8 +570,9 @@ class DailySpend(Spending):
 
     @property
     def _is_busy(self) -> bool:
-        """Whether more calls are to be expected in a moment: of a server, or beside many others."""
-        return not self.checkpoints or len(self._begun) > MAX_WRITTEN_AT_ONCE
+        """Whether more calls are to be expected in a moment: of a server, a batch, or many runs."""
+        is_serving = not self.checkpoints
+        return is_serving or self.expects_calls or len(self._begun) > MAX_WRITTEN_AT_ONCE
 
     def check(self) -> None:
         if not self._has_limits:
@@ -621,7 +622,7 @@ class DailySpend(Spending):
         loop = asyncio.get_running_loop()
         wanted = _Wanted(decide, release, worker, loop.create_future())
         self._wanted.append(wanted)
-        if len(self._begun) <= MAX_WRITTEN_AT_ONCE:
+        if not self.expects_calls and len(self._begun) <= MAX_WRITTEN_AT_ONCE:
             self._reserve_waiting()
         elif len(self._wanted) == 1:
             # The calls that come until the loop gets to it are reserved by the same transaction.
