@@ -10,7 +10,7 @@ import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import chain
 
 import pytest
@@ -285,6 +285,41 @@ def test_the_loop_of_the_server_is_spoken_to_as_well(
     ):
         assert runner.run(go(server.url)) == [b'{"said": "yes"}'] * 3
         assert server.connections == 1
+
+
+@pytest.mark.parametrize("ends_together", [True, False])
+def test_a_connection_is_used_again_once_its_answer_was_read(*, ends_together: bool) -> None:
+    """Also where the end of the body comes a moment after all of its content."""
+    connections = 0
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n")
+                if not ends_together:
+                    await writer.drain()
+                    await asyncio.sleep(0.01)
+                writer.write(b"0\r\n\r\n")
+        writer.close()
+        ended.set()
+
+    async def go() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        client = HttpClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        for _ in range(3):
+            async with client.open("GET", "/") as answer:
+                assert await answer.piece() == b"ab"
+                await answer.drain(5)
+        await client.close()
+        await ended.wait()
+        server.close()
+
+    asyncio.run(go())
+    assert connections == 1
 
 
 def test_a_quick_stream_is_read_at_a_pace_and_whole() -> None:

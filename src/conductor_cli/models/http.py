@@ -263,6 +263,7 @@ class HttpResponse:
         self.headers = answer.headers
         self._read = answer.piece
         self._give_at_once = answer.give_at_once
+        self._is_read = answer.is_read
         self._unpack = unpacker(answer.headers.get("content-encoding", ""), name)
         self._unpacked: Iterator[bytes] = iter(())
         self._left = limit
@@ -288,6 +289,8 @@ class HttpResponse:
 
     async def drain(self, seconds: float) -> None:
         """Read what is left, so that the connection can be used again; give up after `seconds`."""
+        if self._is_read():
+            return
         with suppress(Exception):
             async with asyncio.timeout(seconds):
                 while await self.piece():

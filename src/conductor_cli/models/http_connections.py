@@ -76,7 +76,8 @@ class OpenAnswer:
 
     `piece` returns what has arrived, nothing at the end. What arrives while somebody waits for it
     may be given at once to whom `give_at_once` names, which wakes no task; what that raises is
-    raised where the piece is waited for. Close it.
+    raised where the piece is waited for. `is_read` says whether all has come and was read, as far
+    as that is known. Close it.
     """
 
     status: int
@@ -84,6 +85,7 @@ class OpenAnswer:
     piece: Callable[[], Awaitable[bytes]]
     close: Callable[[], Awaitable[None]]
     give_at_once: Callable[[TakePiece], None] = lambda _: None
+    is_read: Callable[[], bool] = lambda: False
 
 
 class DirectClient:
@@ -133,6 +135,7 @@ class DirectClient:
             connection.piece,
             close,
             connection.give_at_once,
+            connection.is_read,
         )
 
     async def aclose(self) -> None:
@@ -371,6 +374,10 @@ class _Connection(asyncio.Protocol):
             self._is_paused = False
             self._resume_reading()
         return content
+
+    def is_read(self) -> bool:
+        """Return whether the whole body has come and was read."""
+        return self._phase in _COMPLETE and not self._pieces
 
     def give_at_once(self, take: TakePiece) -> None:
         """Have `take` take what arrives of this body while somebody waits for it."""
