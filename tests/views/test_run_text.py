@@ -11,7 +11,8 @@ import pytest
 
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import RunFailed, RunFinished
-from conductor_cli.core.trace import Trace, fast_replace
+from conductor_cli.core.fast_copies import fast_replace
+from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.run_text import MAX_MESSAGE, describe_access, problem_lines, quote_text
 from tests.traces.make import parallel, started

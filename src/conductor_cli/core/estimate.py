@@ -206,10 +206,10 @@ def billed_usage(
 
     Where it costs something, tokens that its server leaves out of what it reports are estimated.
     """
-    estimated = estimated_usage(messages, written)
-    usage = reported or estimated
+    usage = reported or estimated_usage(messages, written)
     has_used = bool(written or usage.tokens)
     if has_used and usage.cost is None and price is not None and not price.is_free:
+        estimated = estimated_usage(messages, written)
         usage = replace(
             usage,
             tokens_in=usage.tokens_in or estimated.tokens_in,

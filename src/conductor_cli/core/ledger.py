@@ -14,7 +14,7 @@ from typing import Final, Literal
 from conductor_cli.core.errors import LimitReached, LimitReason
 from conductor_cli.core.formatting import format_count, format_money
 from conductor_cli.core.pool import DayLimits, Limits
-from conductor_cli.core.usage import MILLION, Price, Usage
+from conductor_cli.core.usage import MILLION, NO_USAGE, Price, Usage
 
 WORTH_ASKING: Final = 256
 """An answer is not cut below this many tokens. A call that cannot have them waits, or the limit is
@@ -140,7 +140,7 @@ class Ledger:
         self._limits = limits
         self._held: list[Reservation] = []
         self._calls = 0
-        self.spent = Usage()
+        self.spent = NO_USAGE
         self.others_spent = Decimal(0)
         """US dollars that others have spent of the same limit on cost, such as other machines."""
         self.others_held = Decimal(0)

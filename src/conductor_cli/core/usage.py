@@ -16,6 +16,8 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final, Protocol, TypeGuard
 
+from conductor_cli.core.fast_copies import fast_replace
+
 MAX_COUNTED: Final = 10**12
 """A larger count of one call is not believed. It still counts as so many, and uses a limit up."""
 
@@ -118,7 +120,7 @@ CHARS_PER_TOKEN: Final = 3.5  # A cautious estimate for text whose tokenizer is 
 FREE: Final = Price(input=Decimal(0), output=Decimal(0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # Without slots for `fast_replace`
 class Usage:
     """Tokens, money and seconds of one call or of many.
 
@@ -186,6 +188,7 @@ _COUNTS: Final = (
 _counts: Final = attrgetter(*_COUNTS)
 
 NO_USAGE: Final = Usage()
+ONE_CALL: Final = Usage(calls=1)  # Of which nothing else is known
 
 
 class _HasUsage(Protocol):
@@ -209,7 +212,7 @@ def with_cost(usage: Usage, price: Price | None) -> Usage:
     if usage.cost is not None:
         return usage
     if price is None:
-        return replace(usage, unpriced=usage.calls)
+        return fast_replace(usage, unpriced=usage.calls)
     rate = price.at(usage.tokens_in)
     fresh = max(usage.tokens_in - usage.tokens_cached - usage.tokens_stored, 0)
     visible = max(usage.tokens_out - usage.tokens_reasoning, 0)

@@ -31,7 +31,14 @@ from conductor_cli.core.chat import (
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets, StreamRedactor
 from conductor_cli.core.terminal_text import is_blank
-from conductor_cli.core.usage import MAX_COUNTED, Usage, stated_dollars, token_count, whole_input
+from conductor_cli.core.usage import (
+    MAX_COUNTED,
+    ONE_CALL,
+    Usage,
+    stated_dollars,
+    token_count,
+    whole_input,
+)
 from conductor_cli.models.api_errors import error_in_body
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_body import (
@@ -357,7 +364,7 @@ class ChatReplyDecoder:
         self._secrets = secrets
         self._server = server
         self._end_word = ""
-        self._usage = Usage(calls=1)
+        self._usage = ONE_CALL
         self._states_cost = cost == "stated"
         self._said = 0
         self._thought = 0

@@ -30,6 +30,7 @@ from conductor_cli.core.chat import (
 from conductor_cli.core.data_policy import withheld_note
 from conductor_cli.core.errors import Failure, LimitReached, ModelError, PolicyError
 from conductor_cli.core.estimate import billed_usage, prompt_tokens
+from conductor_cli.core.fast_copies import fast_replace
 from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.ledger import Reservation
 from conductor_cli.core.outline import directory_files
@@ -490,7 +491,8 @@ class Attempt:
             raise
         finally:
             if not usage.seconds:
-                usage += Usage(seconds=round(state.stream.now() - began, 4))
+                seconds = round(state.stream.now() - began, 4)
+                usage = fast_replace(usage, seconds=seconds)
             self.usage += usage
             resources.settle(reservation, usage, cached=call.cached, failed=call.failed)
         return reply

@@ -15,6 +15,7 @@ from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.data_policy import describe_attached
 from conductor_cli.core.errors import ConductorError, ModelError, PlanError
 from conductor_cli.core.estimate import billed_usage, prompt_tokens
+from conductor_cli.core.fast_copies import fast_replace
 from conductor_cli.core.formatting import format_list
 from conductor_cli.core.ledger import Reservation
 from conductor_cli.core.plan import MAX_STEPS, SELF, KeepAnswer, Step, lost_operand, unread_steps
@@ -192,7 +193,7 @@ class PlanStream:
             finally:
                 used = billed_usage(self._reported, request.messages, self._text, price)
                 seconds = used.seconds or round(state.stream.now() - began, 4)
-                self._usage = replace(used, seconds=seconds)
+                self._usage = fast_replace(used, seconds=seconds)
                 resources.settle(reservation, self._usage, cached=self._cached, failed=failed)
 
     async def _read_reply(self, request: Request, reservation: Reservation) -> None:

@@ -44,6 +44,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.bounded_parsing import parse_whole_number
 from conductor_cli.core.continuation import reset_from_step
 from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
+from conductor_cli.core.fast_copies import fast_replace
 from conductor_cli.core.formatting import format_count, format_duration, format_money
 from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.core.plan import KeepAnswer, Plan, to_written_name
@@ -60,7 +61,6 @@ from conductor_cli.core.trace import (
     ToolRecord,
     Trace,
     apply_event,
-    fast_replace,
     fold,
 )
 from conductor_cli.core.usage import Price
