@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -34,6 +34,7 @@ from conductor_cli.core.events import (
     innermost_event,
     text_size_of_event,
 )
+from conductor_cli.core.fast_copies import fast_replace
 from conductor_cli.core.input_requests import InputReply
 from conductor_cli.core.plan import Decision
 from conductor_cli.core.plan_file import parse_plan_file
@@ -147,7 +148,7 @@ def _may_skip_planner(job: Job, *, stored: bool) -> RunSpec:
     Who names a planner on the command line wants its plan.
     """
     names_planner = job.settings.origins["planner.model"] == "command line"
-    return replace(
+    return fast_replace(
         job.spec,
         skips_planner=not (names_planner or job.settings.rehearsal),
         is_plain=bool(job.settings.plain_model),

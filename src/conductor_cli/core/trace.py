@@ -332,6 +332,9 @@ class Trace:
         return sorted(notices, key=lambda notice: (notice.at, notice.step, notice.text))
 
 
+NO_TRACE: Final = Trace()  # Of a run that has not begun
+
+
 def find_step(trace: Trace, number: int) -> StepRecord | None:
     """Return the step of this number; None where the run has none."""
     for record in trace.steps:

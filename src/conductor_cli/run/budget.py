@@ -163,6 +163,10 @@ class Budget:
     async def reserve(
         self, tokens_in: int, answer: int, price: Price | None, rank: int, usual: int = 0
     ) -> Reservation:
+        if not self._queue:  # as mostly
+            reservation = self.try_reserve(tokens_in, answer, price, usual)
+            if reservation is not None:
+                return reservation
         room: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
         call = _Waiting(rank, next(self._turns), tokens_in, answer, price, usual, room)
         heapq.heappush(self._queue, call)

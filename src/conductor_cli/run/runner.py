@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
-from dataclasses import replace
+from functools import lru_cache
 from typing import Final, Literal
 
 from conductor_cli.core import events as ev
@@ -19,6 +19,7 @@ from conductor_cli.core.chat import CUT_FINISHES, ToolCall
 from conductor_cli.core.data_policy import nobody_sees
 from conductor_cli.core.errors import ConductorUnusable, Failure, PolicyError, UsageError
 from conductor_cli.core.events import Mode
+from conductor_cli.core.fast_copies import fast_replace
 from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.input_requests import InputReply
 from conductor_cli.core.plan import SELF, Decision, KeepAnswer, Plan, Step, asks_self
@@ -69,7 +70,7 @@ def start_run(orchestra: Orchestra, spec: RunSpec) -> Run:
     team = orchestra.team_of(spec)
     limits = orchestra.limits_of(spec)
     if leaves_no_choice(spec, team.pool, team.mode, limits):
-        spec = replace(spec, plan=_direct_plan(team.pool))
+        spec = fast_replace(spec, plan=_direct_plan(team.pool.workers[0].name))
     check_run_limits(team, limits, orchestra.daily_spend, planned=spec.plan is None)
     nests = False
     if spec.plan is not None:
@@ -112,9 +113,10 @@ def leaves_no_choice(spec: RunSpec, pool: Pool, mode: Mode, limits: Limits) -> b
     return len(pool.workers) == 1 and pool.workers[0].kind != SELF
 
 
-def _direct_plan(pool: Pool) -> Plan:
+@lru_cache(maxsize=64)  # for a batch or a server, which has the same one for each question
+def _direct_plan(worker: str) -> Plan:
     """Return the plan by which the only worker of a pool answers."""
-    return Plan(steps=(Step(worker=pool.workers[0].name, subtask=ANSWER_DIRECTLY),))
+    return Plan(steps=(Step(worker=worker, subtask=ANSWER_DIRECTLY),))
 
 
 def _check_attachments(state: RunState) -> None:
@@ -403,7 +405,7 @@ class Run:
         planner = team.name
         if team.model is None and earlier is not None:
             planner = earlier.conductor
-        elif spec.skips_planner and spec.plan == _direct_plan(team.pool):
+        elif spec.skips_planner and spec.plan == _direct_plan(team.pool.workers[0].name):
             planner = NO_PLANNER
         elif team.model is None and spec.plan is not None:
             planner = PLAN_FILE

@@ -101,7 +101,7 @@ class Team:
         return planner_request(question, self.pool, self.profile, self.context(rules))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # Without slots for `fast_replace`
 class RunSpec:
     """What one run is: what is asked, under which limits, by whom, and how its reader takes it."""
 

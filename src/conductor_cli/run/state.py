@@ -38,7 +38,7 @@ from conductor_cli.core.plan import (
 from conductor_cli.core.pool import Limits, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.reading import Reading, nobody_reads, reading_of, too_small
-from conductor_cli.core.trace import ENDED, StepRecord, Trace
+from conductor_cli.core.trace import ENDED, NO_TRACE, StepRecord, Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.programs.schema_check import CheckStopped, find_fault
 from conductor_cli.run.event_stream import EventStream
@@ -290,7 +290,7 @@ class RunState:
         self.planning = PlanUnderWay(awaits_approval=spec.approves)
         self.schema_faults = SchemaFaults(spec.question.schema)
         self.resumed = spec.resume
-        trace = Trace()
+        trace = NO_TRACE
         if self.resumed is not None and self.is_takeover:
             trace = self.resumed
             for record in trace.steps:
