@@ -66,6 +66,33 @@ def test_a_refusal_is_no_answer() -> None:
     assert run.trace.answer == "it is 4"
 
 
+def test_a_reader_that_needs_no_traces_is_given_the_same_events() -> None:
+    """And a run whose reader fails is ended, as where one leaves early."""
+    workers = {"ann": says("a"), "bob": says("b")}
+    shown, events = play(setting(ScriptedModel([[CHAIN]]), workers))
+    given: list[ev.Event] = []
+
+    async def take(event: ev.Event) -> None:
+        given.append(event)
+
+    async def refuse(event: ev.Event) -> None:
+        raise OSError(event.kind)
+
+    async def go() -> None:
+        run = start(setting(ScriptedModel([[CHAIN]]), workers))
+        await run.give_events(take)
+        assert kinds(given) == kinds(events)
+        assert run.trace.answer == shown.trace.answer
+        with pytest.raises(RuntimeError, match="only once"):
+            await run.give_events(take)
+        refused = start(setting(ScriptedModel([[CHAIN]]), workers))
+        with pytest.raises(OSError, match="run_started"):
+            await refused.give_events(refuse)
+        assert refused.trace.state == "failed"
+
+    virtually(go())
+
+
 def test_a_step_starts_while_the_plan_is_still_being_written() -> None:
     _, events = play(setting(["A | - | one\n", 5.0, "B | 1 | two"], constrained=True))
     started = of(events, ev.StepStarted)[0]

@@ -211,6 +211,30 @@ async def perform(
         await recorder.close()
 
 
+async def perform_unseen(run: Run, job: Job) -> None:
+    """Do the run of a job to its end where nobody is shown its events, which are stored.
+
+    Telemetry is told each event, and errors are raised, as by `perform`.
+    """
+    recorder = RunRecorder(run, job)
+    telemetry = None
+    if not run.state.is_takeover:
+        telemetry = watch_run()
+
+    async def take(event: Event) -> None:
+        await recorder.store_event(event)
+        if telemetry is not None:
+            telemetry.read(event)
+
+    try:
+        await run.give_events(take)
+        if job.waits_for_room:
+            await recorder.wait_for_room()
+        recorder.check()
+    finally:
+        await recorder.close()
+
+
 def _store_and_show(
     recorder: RunRecorder, show: Callable[[ev.StepDelta], None], piece: ev.StepDelta
 ) -> bool:

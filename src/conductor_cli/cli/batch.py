@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import aclosing, asynccontextmanager, closing, nullcontext, suppress
+from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -28,7 +28,7 @@ from conductor_cli.app.batches.limit import (
 from conductor_cli.app.batches.ray_nodes import NodeAsker
 from conductor_cli.app.batches.shared import SharedQuestions, batch_hash, shard_count
 from conductor_cli.app.batches.shared_budget import SharedBudget
-from conductor_cli.app.driver import begin_run, perform
+from conductor_cli.app.driver import begin_run, perform_unseen
 from conductor_cli.app.ray_jobs import check_node, models_of, ray_cluster
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.confirmation import confirm_cost
@@ -275,9 +275,7 @@ async def _ask(
         run = begin_run(job, orchestra)
     except UsageError as error:  # too large, or of another kind than the workers read
         return batches.batch_result_of(item, Trace(error=error.failure), stores=False)
-    async with aclosing(perform(run, job)) as events:
-        async for _ in events:
-            pass
+    await perform_unseen(run, job)
     return batches.batch_result_of(item, run.trace, stores=session.stores_traces)
 
 

@@ -141,11 +141,7 @@ class EventStream:
         has all the text so far, so the memory of a slow reader would grow with the square of its
         delay.
         """
-        while not self._unread:  # what `asyncio.Queue` does besides costs more than all the rest
-            self.all_read.set()
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
-        event = self._unread.popleft()
+        event = await self.next_event_alone()
         if event is None:
             return None
         if self._unread:
@@ -153,6 +149,14 @@ class EventStream:
         else:
             self.read_so_far = self.trace
         return event
+
+    async def next_event_alone(self) -> ev.Event | None:
+        """Return the same for a reader that needs no traces: `read_so_far` stays as it was."""
+        while not self._unread:  # what `asyncio.Queue` does besides costs more than all the rest
+            self.all_read.set()
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        return self._unread.popleft()
 
     @property
     def unread(self) -> bool:

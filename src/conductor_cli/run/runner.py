@@ -10,7 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Sequence,
+)
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -136,7 +143,7 @@ def _check_attachments(state: RunState) -> None:
 class Run:
     """One run: `async for event, trace in run` gives each event with the trace after it.
 
-    Readable once.
+    Readable once, so or by `give_events`.
 
     `stop` ends it early; the stream still ends with `RunFinished` or `RunFailed`. `trace` is the
     run so far, which may be ahead of a slow reader.
@@ -173,20 +180,32 @@ class Run:
     # For whoever reads the run
 
     async def __aiter__(self) -> AsyncGenerator[tuple[ev.Event, Trace], None]:
-        if self._being_read:
-            raise RuntimeError("the events of a run can be read only once")
-        self._being_read = True
-        driver = asyncio.create_task(self._drive())
+        driver = self._begin_to_drive()
         state = self.state
         try:
             while (event := await state.stream.next_event()) is not None:
                 yield event, state.stream.read_so_far
             await driver
         finally:
-            # Also when the reader leaves early: then nobody wants the rest of the run.
-            driver.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await driver
+            await _end_driver(driver)
+
+    async def give_events(self, take: Callable[[ev.Event], Awaitable[object]]) -> None:
+        """Give each event to `take`, one after the other, for a reader that needs no traces."""
+        driver = self._begin_to_drive()
+        stream = self.state.stream
+        try:
+            while (event := await stream.next_event_alone()) is not None:
+                await take(event)
+            await driver
+        finally:
+            await _end_driver(driver)
+
+    def _begin_to_drive(self) -> asyncio.Task[None]:
+        """Begin the run. Raises `RuntimeError` where it was begun before."""
+        if self._being_read:
+            raise RuntimeError("the events of a run can be read only once")
+        self._being_read = True
+        return asyncio.create_task(self._drive())
 
     def read_pieces_at_once(self, read: Callable[[ev.StepDelta], bool] | None) -> None:
         """Have pieces of text read at once by `read`, while who reads the run waits for an event.
@@ -637,6 +656,13 @@ class Run:
             hint = cut.hint if cut is not None else ""
             return Failure(kind="partial", message=message, hint=hint, reason="step_truncated")
         return None
+
+
+async def _end_driver(driver: asyncio.Task[None]) -> None:
+    """End a run whose reader has left: also where it left early, nobody wants the rest."""
+    driver.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await driver
 
 
 def steps_behind(last: StepRecord, trace: Trace) -> list[StepRecord]:
