@@ -63,7 +63,8 @@ class FairPlaces:
         """Give back a place that was taken; who waits for it may get it."""
         self.free += 1
         self._held[client] -= 1
-        self._held += Counter()  # forget those that hold none
+        if not self._held[client]:
+            del self._held[client]
         while self._grant_next():
             pass
 

@@ -223,6 +223,9 @@ def is_openai(fields: Mapping[str, Any]) -> bool:
     return "custom_id" in fields or "body" in fields
 
 
+_HASHED_FORM: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def input_hash(fields: Mapping[str, Any]) -> str:
     """Return a hash of all that the answer to a line depends on.
 
@@ -233,7 +236,7 @@ def input_hash(fields: Mapping[str, Any]) -> str:
         relevant = fields.get("body")
     else:
         relevant = [fields.get(name) for name in ("question", "system", "schema")]
-    text = json.dumps(relevant, sort_keys=True, separators=(",", ":"))
+    text = _HASHED_FORM.encode(relevant)
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 

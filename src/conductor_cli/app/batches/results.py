@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from conductor_cli.app.batches.input_forms import BatchItem, input_hash, is_openai
 from conductor_cli.core.errors import Failure
+from conductor_cli.core.fast_copies import fast_replace
 from conductor_cli.core.mappings import without_empty
 from conductor_cli.core.trace import Trace
 
@@ -26,7 +27,7 @@ class BatchResult:
     failure: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # Without slots for `fast_replace`
 class BatchProgress:
     """How many of `total` questions were answered, how many failed, and what all of it cost."""
 
@@ -43,8 +44,8 @@ class BatchProgress:
         """Return the progress when this result counts, too."""
         cost = self.cost + (result.cost or Decimal(0))
         if result.failure is not None:
-            return replace(self, failed=self.failed + 1, cost=cost)
-        return replace(self, answered=self.answered + 1, cost=cost)
+            return fast_replace(self, failed=self.failed + 1, cost=cost)
+        return fast_replace(self, answered=self.answered + 1, cost=cost)
 
 
 def batch_result_of(item: BatchItem, trace: Trace, *, stores: bool) -> BatchResult:
