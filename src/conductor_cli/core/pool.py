@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from operator import is_
 from typing import Any, Final
 
 from conductor_cli.core.chat import MediaKind
@@ -118,10 +117,7 @@ class Pool:
         return tuple(worker.name for worker in self.workers)
 
     def public(self) -> Pool:
-        workers = tuple(worker.public() for worker in self.workers)
-        if all(map(is_, workers, self.workers)):
-            return self
-        return Pool(workers=workers)
+        return Pool(workers=tuple(worker.public() for worker in self.workers))
 
     def subset(self, names: Collection[str]) -> Pool:
         unknown = [name for name in names if name not in self]

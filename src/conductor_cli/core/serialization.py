@@ -137,38 +137,7 @@ def _is_long(value: object) -> bool:
     return False
 
 
-# What `json` makes its texts with, which `JSONEncoder` sets up again for each value
-_make_encoder: Final[Callable[..., Callable[[Any, int], Iterable[str]]] | None] = (
-    json.encoder.c_make_encoder  # type: ignore[attr-defined]
-)
-
-
-class _LineEncoder(json.JSONEncoder):
-    """Makes JSON without spaces, of values that do not hold themselves."""
-
-    def __init__(self) -> None:
-        super().__init__(ensure_ascii=False, separators=(",", ":"))
-        self._pieces_of: Callable[[Any, int], Iterable[str]] | None = None
-        if _make_encoder is not None:  # as in any Python that is written in C
-            self._pieces_of = _make_encoder(
-                markers=None,
-                default=self.default,
-                encoder=json.encoder.encode_basestring,
-                indent=None,
-                key_separator=":",
-                item_separator=",",
-                sort_keys=False,
-                skipkeys=False,
-                allow_nan=True,
-            )
-
-    def encode(self, o: Any) -> str:  # noqa: ANN401 - any JSON value
-        if self._pieces_of is None:
-            return super().encode(o)
-        return "".join(self._pieces_of(o, 0))
-
-
-_LINE_ENCODER: Final = _LineEncoder()
+_LINE_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def encode_line(value: Any, secrets: Secrets | None = None) -> str:  # noqa: ANN401 - any JSON value

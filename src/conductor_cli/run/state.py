@@ -406,7 +406,7 @@ class RunState:
     # What is known of the run
 
     def record(self, number: int) -> StepRecord:
-        for record in self.stream.trace.steps:
+        for record in self.trace.steps:
             if record.number == number:
                 return record
         raise LookupError(f"the run has no step {number}")
