@@ -404,10 +404,10 @@ class HttpClient:
             content, kind = (body.content, body.headers) if body else (b"", {})
             url = with_path(self.base_url, path)
             sent = {**self._headers, **kind}
-            if isinstance(client, DirectClient):
-                answer = await client.send(method, url, sent, content, ends)
-            else:
-                async with asyncio.timeout_at(ends):
+            async with asyncio.timeout_at(ends):
+                if isinstance(client, DirectClient):
+                    answer = await client.send(method, url, sent, content, ends)
+                else:
                     answer = await _send_by_httpx(client, method, url, sent, content, ends)
             try:
                 if answer.status >= 300:

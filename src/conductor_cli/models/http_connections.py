@@ -111,8 +111,7 @@ class DirectClient:
     ) -> OpenAnswer:
         """Return the answer.
 
-        At `ends`, by the clock of the loop, waiting for it or reading its body raises
-        `TimeoutError`.
+        At `ends`, by the clock of the loop, reading the body raises `TimeoutError`.
 
         Raises `ConnectionFailure`, and `UnicodeError` for a header that is not ASCII.
         """
@@ -120,11 +119,7 @@ class DirectClient:
         lines = [b"%s %s HTTP/1.1" % (method.encode("ascii"), target)]
         for name, value in {"host": host, "accept": "*/*", **headers}.items():
             lines.append(_header_line(name, value))
-        origin = (scheme, hostname, port)
-        connection = self._idle_connection(origin)
-        if connection is None:
-            async with asyncio.timeout_at(ends):
-                connection = await self._connected(origin)
+        connection = await self._connected((scheme, hostname, port))
         try:
             await connection.ask(b"\r\n".join((*lines, b"", b"")), content, ends)
         except BaseException:
@@ -160,8 +155,7 @@ class DirectClient:
         while len(kept) > MAX_IDLE or (kept and now - kept[0].idle_since > IDLE_SECONDS):
             kept.popleft().transport.abort()
 
-    def _idle_connection(self, origin: Origin) -> _Connection | None:
-        """Return a connection that is kept and still open; None where there is none."""
+    async def _connected(self, origin: Origin) -> _Connection:
         now = asyncio.get_running_loop().time()
         kept = self._idle.get(origin, ())
         while kept:
@@ -169,9 +163,6 @@ class DirectClient:
             if now - connection.idle_since <= IDLE_SECONDS and connection.is_alive:
                 return connection
             connection.transport.abort()
-        return None
-
-    async def _connected(self, origin: Origin) -> _Connection:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 return await self._connect(origin)
@@ -355,27 +346,22 @@ class _Connection(asyncio.Protocol):
         self._phase = _Phase.AWAITED
         self._is_sent = False
         self._is_stream = False
-        # One timer for all of the answer: one for each token costs too much.
-        if ends is not None:
-            self._end = self._loop.call_at(ends, self._fail, TimeoutError())
         if isinstance(body, bytes):
             self.transport.write(head + body)
             self._is_sent = True
         else:
             self.transport.write(head)
-            async with asyncio.timeout_at(ends):  # to read a file may take long, too
-                self._is_sent = await self._send_pieces(body)
+            async for piece in body:
+                await self._may_write.wait()
+                if self._is_lost:
+                    break
+                self.transport.write(piece)
+            else:
+                self._is_sent = True
         while self._phase is _Phase.AWAITED:
             await self._next_arrival()
-
-    async def _send_pieces(self, body: AsyncIterator[bytes]) -> bool:
-        """Send a body piece by piece; returns whether the connection lasted to its end."""
-        async for piece in body:
-            await self._may_write.wait()
-            if self._is_lost:
-                return False
-            self.transport.write(piece)
-        return True
+        # One timer for all of the answer: one for each token costs too much.
+        self._end = None if ends is None else self._loop.call_at(ends, self._fail, TimeoutError())
 
     async def piece(self) -> bytes:
         """Return what has arrived of the body; empty at its end. Raises `ConnectionFailure`."""

@@ -384,7 +384,8 @@ class Run:
             # written.
             self._start(PLANNING, self._plan(), "plan")
             try:
-                await self._wait_for_end(seconds_left)
+                async with asyncio.timeout(seconds_left) as self.state.ending.time_limit:
+                    await self._over.wait()
             except TimeoutError:
                 self._stop_at_time_limit(limit or 0.0)
             except asyncio.CancelledError:
@@ -393,14 +394,6 @@ class Run:
                 raise
             finally:
                 self._stop_tasks()
-
-    async def _wait_for_end(self, seconds_left: float | None) -> None:
-        """Return when the run is over. Raises `TimeoutError` where it takes longer."""
-        if seconds_left is None:
-            await self._over.wait()
-            return
-        async with asyncio.timeout(seconds_left) as self.state.ending.time_limit:
-            await self._over.wait()
 
     def _stop_at_time_limit(self, seconds: float) -> None:
         failure = Failure(
