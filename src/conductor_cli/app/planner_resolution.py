@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, suggest
@@ -26,10 +26,12 @@ from conductor_cli.models.llama.bindings import is_installed
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.recipients import costs_nothing
 from conductor_cli.models.router import SUFFIX, Router, RouterFile, read_planner
-from conductor_cli.models.structured_output import SupportsConstraints
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
 from conductor_cli.models.weights.registry import is_absent, load_registry, not_in_build
 from conductor_cli.models.worker_options import model_of
+
+if TYPE_CHECKING:
+    from conductor_cli.models.structured_output import SupportsConstraints
 
 IDENTITY_CHARS: Final = len("sha256-ends:") + 16
 """Characters of a file's identity hash that name it: 64 bits are enough to tell one file from
@@ -359,12 +361,11 @@ async def resolve_profile(settings: Settings, model: Model | None) -> Profile:
     if profile.guide != guided.guide:
         profile = replace(profile, guide=guided.guide)
     is_open = settings["planner.profile"] == "auto" and profile.name == PROMPTED.name
-    if (
-        is_open
-        and isinstance(model, SupportsConstraints)
-        and await model.constraint_support() == "schema"
-    ):
-        return replace(PROMPTED_JSON, guide=guided.guide)
+    # To ask a protocol of `typing` takes as long as all else here
+    if is_open and hasattr(model, "constraint_support"):
+        constraint = await cast("SupportsConstraints", model).constraint_support()
+        if constraint == "schema":
+            return replace(PROMPTED_JSON, guide=guided.guide)
     return profile
 
 

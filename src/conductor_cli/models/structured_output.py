@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol
 
 from conductor_cli.core.chat import Request
 from conductor_cli.models.base import table_of, tables_in, text_of
@@ -24,7 +24,6 @@ Constraint = Literal["grammar", "schema", "nothing"]
 """What a server holds a reply to: a grammar, a JSON Schema only, or nothing as far as is known."""
 
 
-@runtime_checkable
 class SupportsConstraints(Protocol):
     """A model that can say what it holds its replies to."""
 
