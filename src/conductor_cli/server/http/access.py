@@ -195,7 +195,8 @@ class Access:
     def _leave(self, client: str) -> None:
         """Count one request of a client less, and forget clients that have none."""
         self._requests[client] -= 1
-        self._requests += Counter()
+        if not self._requests[client]:
+            del self._requests[client]
 
     async def _pass_on(self, scope: Scope, exchange: _Exchange) -> None:
         """Let the application answer a request; where it does not, answer with an error."""
@@ -221,10 +222,9 @@ class Access:
         Return whether they are within bounds.
         """
         self._bodies[client] += size
-        if size < 0:
-            self._bodies += Counter()  # forget those that have none
-            return True
-        return _has_room(self._bodies, client, self._rules.most_bodies)
+        if not self._bodies[client]:
+            del self._bodies[client]
+        return size < 0 or _has_room(self._bodies, client, self._rules.most_bodies)
 
     def _check_host(self, headers: Mapping[str, str]) -> None:
         """Raise `RequestError` for a foreign name that leads here, which is DNS rebinding."""
@@ -270,8 +270,7 @@ class Access:
             raise RequestError(403, "origin_not_allowed", message)
 
     def _check_load(self, client: str) -> None:
-        requests = self._requests + Counter([client])
-        if not _has_room(requests, client, self._rules.most_requests):
+        if not _has_room(self._requests, client, self._rules.most_requests, added=1):
             message = "the server has too many requests at once"
             raise RequestError(503, "overloaded", message, retry_after=2)
 
@@ -450,12 +449,15 @@ class _Exchange:
         await self.send({"type": "http.response.body", "body": body})
 
 
-def _has_room(held: Counter[str], client: str, most: int) -> bool:
-    """Return whether what clients hold is within `most`, and one client leaves room for others."""
-    free = most - held.total()
+def _has_room(held: Counter[str], client: str, most: int, *, added: int = 0) -> bool:
+    """Return whether what clients hold is within `most`, and one client leaves room for others.
+
+    It is asked before so much is `added` to what the client holds.
+    """
+    free = most - held.total() - added
     if not client:
         return free >= 0
-    return held[client] <= SHARE_OF_FREE * free
+    return held[client] + added <= SHARE_OF_FREE * free
 
 
 def new_request_id() -> str:
