@@ -133,16 +133,17 @@ def check_job(job: Job) -> None:
     check_total(job.spec.question)
 
 
-def begin_run(job: Job, orchestra: Orchestra) -> Run:
+def begin_run(job: Job, orchestra: Orchestra, keeps_up: asyncio.Event | None = None) -> Run:
     """Return the run of a job; nothing is called before it is read.
 
-    Raises as `check_job` and `start_run`.
+    `keeps_up` is set while its workers are to be read. Raises as `check_job` and `start_run`.
     """
     check_job(job)
-    return start_run(orchestra, _may_skip_planner(job, stored=job.store is not None))
+    spec = _may_skip_planner(job, stored=job.store is not None, keeps_up=keeps_up)
+    return start_run(orchestra, spec)
 
 
-def _may_skip_planner(job: Job, *, stored: bool) -> RunSpec:
+def _may_skip_planner(job: Job, *, stored: bool, keeps_up: asyncio.Event | None = None) -> RunSpec:
     """Return what the run of a job is, without a planner where that has nothing to choose.
 
     Who names a planner on the command line wants its plan.
@@ -153,6 +154,7 @@ def _may_skip_planner(job: Job, *, stored: bool) -> RunSpec:
         skips_planner=not (names_planner or job.settings.rehearsal),
         is_plain=bool(job.settings.plain_model),
         stored=stored,
+        keeps_up=keeps_up,
     )
 
 

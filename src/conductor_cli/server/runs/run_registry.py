@@ -15,7 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -662,8 +662,12 @@ class RunRegistry:
             return  # it is one of another server, or forgotten
         if isinstance(served.ended, RequestError):
             self._ungroup(served)
-        else:
-            self._by_key.setdefault(served.key, _EqualRequests()).add(served)
+            return
+        same = self._by_key.get(served.key)
+        if same is None:
+            same = _EqualRequests()
+            self._by_key[served.key] = same
+        same.add(served)
 
     def _ungroup(self, served: ServedRun) -> None:
         same = self._by_key.get(served.key)
@@ -677,6 +681,13 @@ class RunRegistry:
             self._note_end(served.key, ended)
         served.end(ended)
         self._group(served)
+
+    def _end_cancelled(self, served: ServedRun) -> None:
+        """Give a run that was cancelled its end."""
+        failure = Failure(kind="cancelled", message="the run was cancelled")
+        if self._is_ending:
+            failure = Failure(kind="terminated", message="the server ended")
+        self._end(served, request_error(failure, served.id))
 
     async def drain(self, seconds: float) -> None:
         """Begin nothing more, wait for what goes on, and stop what is left after these seconds."""
@@ -692,10 +703,11 @@ class RunRegistry:
         try:
             await place.granted.wait()
             job = await build_job(served.id)
-            job = replace(job, spec=replace(job.spec, keeps_up=served.keeps_up))
             del build_job  # it holds the bytes of files, which are stored by now
             served.is_stored = job.store is not None
-            await self.starter.perform(job, served.show, show_piece=served.show_piece)
+            await self.starter.perform(
+                job, served.show, show_piece=served.show_piece, keeps_up=served.keeps_up
+            )
             self._end(served, served.stream.outcome(served.reasoning))
         except AnsweredAtOnce as answered:
             text = str(answered)
@@ -723,10 +735,8 @@ class RunRegistry:
 
     def _keep_ended(self, served: ServedRun, place: QueuePlace) -> None:
         """A run is over; one that was cancelled has no end yet. It is kept for a while."""
-        failure = Failure(kind="cancelled", message="the run was cancelled")
-        if self._is_ending:
-            failure = Failure(kind="terminated", message="the server ended")
-        self._end(served, request_error(failure, served.id))
+        if served.ended is None:
+            self._end_cancelled(served)
         served.task = None  # one that was cancelled holds all that it worked on
         self._count_running(-1)
         self._queue.leave(place)

@@ -132,11 +132,13 @@ class RunStarter:
         show: ShowEvent,
         on_begin: Callable[[Run], None] = lambda _: None,
         show_piece: Callable[[StepDelta], None] | None = None,
+        keeps_up: asyncio.Event | None = None,
     ) -> Run:
         """Run to the end; returns the run, which `on_begin` is given before its first event.
 
-        Pieces of text may come to `show_piece` instead of `show`, which costs less. Where the
-        caller is cancelled, the run is stopped, and its trace gets its end.
+        Pieces of text may come to `show_piece` instead of `show`, which costs less. `keeps_up` is
+        set while the workers are to be read. Where the caller is cancelled, the run is stopped, and
+        its trace gets its end.
 
         Raises `ConductorError` where the run cannot be begun, or its trace, which is required, is
         incomplete.
@@ -156,7 +158,7 @@ class RunStarter:
             # Asked on a thread; `begin_run` then knows the answer. A database that is away must
             # stop nobody else.
             await asyncio.to_thread(orchestra.daily_spend.check)
-        run = begin_run(job, orchestra)
+        run = begin_run(job, orchestra, keeps_up)
         on_begin(run)
         self.started[run.id] = None
         if len(self.started) > MAX_STARTED:
