@@ -79,7 +79,7 @@ class CreateAnswer:
             self.metrics.refused.labels(api.name, str(error.status)).inc()
             await send_error(send, self.path, error, {"x-request-id": scope[REQUEST_ID]})
             return
-        self.metrics.requests.labels(api.name).inc()
+        self.metrics.requests_of(api.name).inc()
         await answer(scope, receive, send)
 
     async def _answer(self, api: ClientApi, http: Request) -> ASGIApp:
@@ -112,7 +112,7 @@ class CreateAnswer:
         received = _parse(api, headers, principal, body)
         request = replace(received.request, goes_on_at_once=goes_on_at_once)
         answer = await self._begin(api, replace(received, request=request))
-        self.metrics.requests.labels(api.name).inc()
+        self.metrics.requests_of(api.name).inc()
         return answer
 
     async def _begin(self, api: ClientApi, received: _Received) -> RunAnswer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Final
 
 from prometheus_client import (
@@ -67,6 +68,10 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
+        # The labels are few, and the library looks for each of them under a lock
+        self.requests_of = cache(self.requests.labels)
+        self._runs_with = cache(self._runs.labels)
+        self._tokens_of = cache(self._tokens.labels)
         self._circuits = circuits
         if not has_siblings:
             registry.register(self)
@@ -87,7 +92,7 @@ class Metrics:
         if self._has_siblings:
             self._share_circuits()
         ended = served.ended
-        self._runs.labels(ended.finish if isinstance(ended, ServedAnswer) else "failed").inc()
+        self._runs_with(ended.finish if isinstance(ended, ServedAnswer) else "failed").inc()
         if served.first_text_at is not None:
             self._first.observe(max(0.0, served.first_text_at - served.began_at))
         if isinstance(ended, ServedAnswer):
@@ -95,8 +100,8 @@ class Metrics:
                 ("answer", ended.usage.answer),
                 ("orchestration", ended.usage.orchestration),
             ):
-                self._tokens.labels("input", part).inc(usage.tokens_in)
-                self._tokens.labels("output", part).inc(usage.tokens_out)
+                self._tokens_of("input", part).inc(usage.tokens_in)
+                self._tokens_of("output", part).inc(usage.tokens_out)
             self._cost.inc(float(ended.usage.total.cost or 0))
 
     def render(self, running: int) -> tuple[bytes, str]:
