@@ -727,9 +727,11 @@ def _as_client_asks(request: Request, client: Conversation) -> Request:
     seed = request.seed
     if client.seed is not None:
         seed = client.seed
-    request = replace(
-        request, temperature=temperature, seed=seed, stop=client.stop, sampling=client.sampling
-    )
+    asks_for_itself = (temperature, seed) != (request.temperature, request.seed)
+    if asks_for_itself or client.stop or client.sampling:
+        request = replace(
+            request, temperature=temperature, seed=seed, stop=client.stop, sampling=client.sampling
+        )
     if not client.tools:
         return request
     choice: ToolChoice | Tool = client.tool_choice

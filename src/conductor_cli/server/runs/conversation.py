@@ -25,7 +25,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from conductor_cli.core.chat import CLOSE, OPEN, Attachment, MediaKind, Message, Tool, ToolCall
+from conductor_cli.core.chat import (
+    CLOSE,
+    OPEN,
+    Attachment,
+    MediaKind,
+    Message,
+    Tool,
+    ToolCall,
+    ToolChoice,
+)
 from conductor_cli.core.continuation import (
     GO_ON,
     continue_with_results,
@@ -96,7 +105,10 @@ def without_context(talk: Sequence[Message]) -> tuple[tuple[Message, ...], tuple
             messages.append(message)
             continue
         text, added_texts = _split(message.content)
-        messages.append(replace(message, content=text))
+        if text == message.content:
+            messages.append(message)
+        else:
+            messages.append(replace(message, content=text))
         context += added_texts
         if index > newest_reply and (text or message.attachments):
             has_question = True
@@ -338,6 +350,8 @@ def _readable_messages(request: ClientRequest, files: Mapping[str, File]) -> lis
             content = _NARRATION.sub("", message.content)
             if content or message.tool_calls:
                 messages.append(replace(message, content=content))
+        elif message.role != "system" and not message.attachments:
+            messages.append(message)
         elif message.role != "system":
             messages.append(replace(message, attachments=_read_attachments(message, files)))
     return messages
@@ -594,10 +608,17 @@ def _as_text(message: Message) -> Message:
 def _question(
     request: ClientRequest, talk: tuple[Message, ...], files: Mapping[str, File]
 ) -> Question:
+    only_tool = ""
+    tool_choice: ToolChoice = "auto"
+    if isinstance(request.tool_choice, Tool):
+        only_tool = request.tool_choice.name
+    else:
+        tool_choice = request.tool_choice
     conversation = Conversation(
         messages=talk,
         tools=request.tools,
-        tool_choice="auto",
+        tool_choice=tool_choice,
+        only_tool=only_tool,
         parallel_tool_calls=request.parallel_tool_calls,
         max_tokens=request.max_tokens,
         temperature=request.temperature,
@@ -607,10 +628,6 @@ def _question(
         echo=request.echo,
         origin=_hash(talk),
     )
-    if isinstance(request.tool_choice, Tool):
-        conversation = replace(conversation, only_tool=request.tool_choice.name)
-    else:
-        conversation = replace(conversation, tool_choice=request.tool_choice)
     messages, context = without_context(talk)
     *history, newest_turn = _turns(messages)
     schema = request.schema
