@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -90,12 +91,13 @@ class ClientKeys:
     def __init__(self, directory: Path) -> None:
         """`directory` is the user's configuration directory."""
         self.path = directory / FILE
+        self._name = str(self.path)
         self._read: tuple[object, tuple[ClientKey, ...]] = None, ()
 
     def all(self) -> tuple[ClientKey, ...]:
         """Return every key, by name. Raises `ConfigError`."""
         try:
-            stat = self.path.stat()
+            stat = os.stat(self._name)  # noqa: PTH116 - several times as fast as Path.stat
             state = stat.st_mtime_ns, stat.st_size, stat.st_ino
             if state != self._read[0]:
                 rows: Sequence[Mapping[str, Any]] = json.loads(self.path.read_bytes())["keys"]

@@ -85,6 +85,10 @@ class FileState:
         return TraceStore(self.paths.traces)
 
     @cached_property
+    def _attachments(self) -> Path:
+        return self.paths.attachments
+
+    @cached_property
     def ratings(self) -> RatingsFile:
         return RatingsFile(self.paths.ratings)
 
@@ -111,7 +115,7 @@ class FileState:
         return ServedFiles(self.paths.state)
 
     def attachments(self) -> Attachments:
-        return Attachments(self.paths.attachments, self.paths.traces)
+        return Attachments(self._attachments, self.traces.directory)
 
     def spending(
         self,
