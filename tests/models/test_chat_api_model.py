@@ -11,7 +11,7 @@ from conductor_cli.core.chat import Chunk, Message, Request, ToolCall, ToolCallD
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.api_errors import largest_output, shorter_output
-from conductor_cli.models.chat_api_model import joined_texts
+from conductor_cli.models.chat_api_model import JoinedChunks
 from conductor_cli.models.presets import Preset
 from tests.models.kit import answering, notes, refusing, replies, text
 from tests.servers import Script, SeenRequest, Wire, delta, saying, usage
@@ -282,8 +282,11 @@ def test_texts_that_arrive_together_are_joined_in_their_order() -> None:
         Chunk(text="e"),
     ]
     expected = [Chunk(thinking="ab", text="c"), Chunk(thinking="d"), call, Chunk(text="e")]
-    assert joined_texts(given) == expected
-    assert joined_texts([]) == []
+    joined = JoinedChunks()
+    for chunk in given:
+        joined.add(chunk)
+    assert joined.all() == expected
+    assert JoinedChunks().all() == []
 
 
 CONTEXT = "This model's maximum context length is"

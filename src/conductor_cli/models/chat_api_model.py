@@ -447,15 +447,14 @@ class _ReplyReader:
 
     def read(self, batch: Iterable[str]) -> list[Chunk]:
         """Return the chunks of events that arrived together, up to the end or to a `problem`."""
-        chunks = list[Chunk]()
+        joined = JoinedChunks()
         try:
             for event_data in batch:
-                if not self._read_event(event_data, chunks):
+                if not self._read_event(event_data, joined):
                     break
         except ModelError as error:
             self.problem = error
-        if len(chunks) > 1:
-            chunks = joined_texts(chunks)
+        chunks = joined.all()
         if self.is_silent:
             for chunk in chunks:
                 self._hear(chunk)
@@ -471,7 +470,7 @@ class _ReplyReader:
         if chunk.text or chunk.thinking or chunk.tool_call:
             self.is_silent = False
 
-    def _read_event(self, event_data: str, chunks: list[Chunk]) -> bool:
+    def _read_event(self, event_data: str, chunks: JoinedChunks) -> bool:
         """Add the chunks of one event, and return whether another may follow."""
         event = event_data.strip()
         if event == DONE:
@@ -483,9 +482,7 @@ class _ReplyReader:
         text = self._text_form.text_of(event_data)
         if text is not None:
             self._is_text = True
-            answer_text, thought = self.decoder.add_text(text)
-            if answer_text or thought:
-                chunks.append(Chunk(text=answer_text, thinking=thought))
+            chunks.add_text(*self.decoder.add_text(text))
             return True
         self._last = event_data
         frames = parse_frames(event_data, self._name, self._secrets)
@@ -495,7 +492,8 @@ class _ReplyReader:
                 translated = self._translate(frame)
                 if translated.get("error"):
                     raise error_in_body(self._name, translated, self._secrets)
-            chunks += self.decoder.frame(translated)
+            for chunk in self.decoder.frame(translated):
+                chunks.add(chunk)
             if self._last_types and frame.get("type") in self._last_types:
                 self._is_done = True
                 self.ended = True
@@ -548,24 +546,46 @@ class _ReplyReader:
             raise ModelError("broken", f"{self._name}: the answer is not a reply: {excerpt}")
 
 
-def joined_texts(chunks: list[Chunk]) -> list[Chunk]:
-    """Return the chunks that arrived together with neighbouring texts joined.
+class JoinedChunks:
+    """Chunks of events that arrived together, with neighbouring texts joined.
 
-    So the run handles them once.
+    So the run handles them once, and no chunk is made for each of them.
     """
-    if len(chunks) < 2:
-        return chunks
-    joined = chunks[:1]
-    for chunk in chunks[1:]:
-        before = joined[-1]
-        is_text = before.tool_call is None and chunk.tool_call is None
-        if is_text and not (before.text and chunk.thinking):
-            joined[-1] = Chunk(
-                text=before.text + chunk.text, thinking=before.thinking + chunk.thinking
-            )
-        else:
-            joined.append(chunk)
-    return joined
+
+    def __init__(self) -> None:
+        self._chunks: list[Chunk] = []
+        # The pieces of the next chunk, whose thinking comes before its text
+        self._thinking: list[str] = []
+        self._text: list[str] = []
+
+    def add(self, chunk: Chunk) -> None:
+        """Add a chunk that has text and thinking, or a piece of a tool call."""
+        if chunk.tool_call is None:
+            self.add_text(chunk.text, chunk.thinking)
+            return
+        self._join()
+        self._chunks.append(chunk)
+
+    def add_text(self, text: str, thinking: str) -> None:
+        """Add what one event has of both."""
+        if thinking:
+            if self._text:
+                self._join()
+            self._thinking.append(thinking)
+        if text:
+            self._text.append(text)
+
+    def all(self) -> list[Chunk]:
+        """Return the chunks, in their order."""
+        self._join()
+        return self._chunks
+
+    def _join(self) -> None:
+        if self._text or self._thinking:
+            chunk = Chunk(text="".join(self._text), thinking="".join(self._thinking))
+            self._chunks.append(chunk)
+            self._text = []
+            self._thinking = []
 
 
 def without_system_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
