@@ -379,6 +379,17 @@ def test_garbage_gives_the_same_events_however_it_is_cut(stream: bytes, cuts: li
     assert events(stream, *(min(cut, len(stream)) for cut in cuts)) == events(stream)
 
 
+SEVERAL = b"data: a\n\ndata: \n\ndata: b c\n\n: d\n\ndata: e\ndata: f\n\nid: g\ndata: h\n\n"
+
+
+@pytest.mark.parametrize("cut", range(len(SEVERAL) + 1))
+def test_events_that_arrive_together_are_those_that_arrive_apart(cut: int) -> None:
+    begun = b"data: first\n\n"
+    expected = ["first", *plainly(SEVERAL.decode()), "last"]
+    places = (len(begun), len(begun) + cut, len(begun) + len(SEVERAL))
+    assert events(begun + SEVERAL + b"data: last\n\n", *places) == expected
+
+
 @pytest.mark.parametrize(
     "pieces",
     [

@@ -59,6 +59,7 @@ reply in the last one, with the thinking that is to be sent back.
 
 
 _DATA: Final = b"data: "
+_BETWEEN_EVENTS: Final = "\n\ndata: "
 
 
 class SseParser:
@@ -89,9 +90,9 @@ class SseParser:
         """
         if b"\r" in piece or self._ended_with_cr:
             piece = self._with_line_feeds(piece)
-        one_event = self.only_event(piece)
-        if one_event is not None:  # as mostly
-            return [one_event]
+        one_line_events = self._one_line_events(piece)
+        if one_line_events is not None:  # as mostly
+            return one_line_events
         events: list[str] = []
         begin, end, rest = piece.rpartition(b"\n")
         if end:
@@ -141,6 +142,21 @@ class SseParser:
         if b"\n" in content or b"\r" in content or len(piece) > self._limit:
             return None
         return content.decode("utf-8", "replace")
+
+    def _one_line_events(self, piece: bytes) -> list[str] | None:
+        """Return the data of the events that `piece` is; None unless each of them has one line.
+
+        There is no CR in it.
+        """
+        if not piece.startswith(_DATA) or not piece.endswith(b"\n\n"):
+            return None
+        if len(piece) > self._limit:
+            return None
+        if not self._begun or self._pending or self._data or self._is_error or self._ended_with_cr:
+            return None
+        events = piece[len(_DATA) : -2].decode("utf-8", "replace").split(_BETWEEN_EVENTS)
+        has_more_lines = piece.count(b"\n") != 2 * len(events)
+        return None if has_more_lines else events
 
     def _with_line_feeds(self, piece: bytes) -> bytes:
         """Return a piece whose lines all end in LF."""
