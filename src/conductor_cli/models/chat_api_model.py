@@ -472,17 +472,17 @@ class _ReplyReader:
 
     def _read_event(self, event_data: str, chunks: JoinedChunks) -> bool:
         """Add the chunks of one event, and return whether another may follow."""
+        text = self._text_form.text_of(event_data)
+        if text is not None:  # as mostly
+            self._is_text = True
+            chunks.add_text(*self.decoder.add_text(text))
+            return True
         event = event_data.strip()
         if event == DONE:
             self._is_done = True
             self.ended = True
             return False
         if not event:  # It keeps the connection alive
-            return True
-        text = self._text_form.text_of(event_data)
-        if text is not None:
-            self._is_text = True
-            chunks.add_text(*self.decoder.add_text(text))
             return True
         self._last = event_data
         frames = parse_frames(event_data, self._name, self._secrets)
