@@ -27,6 +27,7 @@ from conductor_cli.state.format_upgrades import OLD_FORMATS, NamedTexts, read_cu
 from conductor_cli.state.interfaces import MAX_WAIT
 
 DELTAS: Final = (ev.StepDelta, ev.PlanDelta)  # The events that are pieces of text
+_HOLDING_PIECES: Final = frozenset({ev.NestedEvent, *DELTAS})
 PIECES: Final = "pieces"  # The kind of a line with several pieces, and its field that has them
 TEXT: Final = "…"  # Stands for the text of an event whose pieces follow
 LINES_VERSION: Final = 2  # In the field `lines` of the first line: the trace names no texts
@@ -292,6 +293,8 @@ def _piece_of(event: ev.Event) -> _Piece | None:
     """
     if type(event) is ev.StepDelta and event.text and not event.thinking:  # as most are
         return _Piece(event, (event.step, event.attempt, "text"), (event.at,), event.text)
+    if type(event) not in _HOLDING_PIECES:
+        return None
     inner = event
     times: tuple[float, ...] = ()
     steps: tuple[int, ...] = ()  # Those of the nested runs that it is in
