@@ -43,6 +43,21 @@ SHOWN_STEPS: Final = (
 )
 """The events whose whole content a list of steps shows. Failures and notices are told in words."""
 
+# As tuples: a union would be made anew for each event
+_EDGES: Final = (ev.RunStarted, ev.RunFinished, ev.RunFailed)
+_ENDS: Final = (
+    ev.StepFinished,
+    ev.StepFailed,
+    ev.StepStopped,
+    ev.RunFinished,
+    ev.RunFailed,
+)
+_REPLY_BEGINNINGS: Final = (ev.ToolCalled, ev.StepStarted)
+"""After these a worker begins a reply."""
+
+_PLACED: Final = (ev.StepDelta, *_REPLY_BEGINNINGS)
+"""The events whose step counts for the place of the answer."""
+
 SignCalls = Callable[[Trace], tuple[ToolCall, ...]]
 
 SCHEMA_BROKEN: Final = frozenset({"answer_not_json", "answer_not_schema"})
@@ -224,11 +239,11 @@ class ResponseStream:
         self.trace = trace
         if isinstance(event, ev.RunStarted):
             self._holds_text = self._holds_text or event.holds_answer
-        yield from self._narrate(event, trace)
+        yield from self._narrate(event, inner, trace)
         if isinstance(inner, ev.PlanRevised):
             self._answering = self._answering[: len(path) - 1]
         yield from self._find_answering(trace)
-        if isinstance(inner, ev.ToolCalled | ev.StepStarted) and path == self._answering:
+        if isinstance(inner, _REPLY_BEGINNINGS) and path == self._answering:
             self._new_paragraph = bool(self._written)
         if isinstance(event, ev.RunFinished):
             written = "".join(self._written)
@@ -284,13 +299,13 @@ class ResponseStream:
         self._written.append(text)
         return (AnswerText(text),)
 
-    def _narrate(self, event: ev.Event, trace: Trace) -> Iterator[Piece]:
-        is_edge = isinstance(event, ev.RunStarted | ev.RunFinished | ev.RunFailed)
+    def _narrate(self, event: ev.Event, inner: ev.Event, trace: Trace) -> Iterator[Piece]:
+        """Yield what is told of an event, which is `inner` in whatever nested run it happened."""
+        is_edge = isinstance(event, _EDGES)
         # Clients such as aider join reasoning that follows the text to it, and write it into a
         # file.
-        ends = ev.StepFinished | ev.StepFailed | ev.StepStopped | ev.RunFinished | ev.RunFailed
-        is_late = bool(self._written) and isinstance(ev.innermost_event(event), ends)
-        is_shown = not self._tells_steps and isinstance(ev.innermost_event(event), SHOWN_STEPS)
+        is_late = bool(self._written) and isinstance(inner, _ENDS)
+        is_shown = not self._tells_steps and isinstance(inner, SHOWN_STEPS)
         line = "" if is_edge or is_late or is_shown else describe_event(event, trace)
         if isinstance(event, ev.StepFinished) and line:
             record = find_step(trace, event.step)
@@ -311,7 +326,7 @@ def _place_of(event: ev.Event) -> tuple[Path, ev.Event]:
         path = (*path, event.step)
         event = event.event
     step = 0
-    if isinstance(event, ev.StepDelta | ev.ToolCalled | ev.StepStarted):
+    if isinstance(event, _PLACED):
         step = event.step
     return (*path, step), event
 
