@@ -36,13 +36,10 @@ from conductor_cli.server.runs.run_request import list_served_models
 from conductor_cli.state.opening import open_state
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from starlette.requests import Request
-    from starlette.types import ASGIApp, Receive, Scope, Send
 
 
-def build_app(registry: RunRegistry) -> ASGIApp:
+def build_app(registry: RunRegistry) -> Starlette:
     """Return the application over the runs of a server."""
     metrics = Metrics(
         registry.starter.loaded.circuits.reports,
@@ -55,7 +52,7 @@ def build_app(registry: RunRegistry) -> ASGIApp:
     files = Files(store)
     batches = Batches(registry, store, partial(begin_batched, registry))
     registry.tasks = (batches.work, followed.watch)
-    others = Starlette(
+    return Starlette(
         routes=[
             *(Route(path, answer, methods=["POST"]) for path, answer in answers.items()),
             WebSocketRoute("/v1/responses", ResponsesSocket(answers["/v1/responses"])),
@@ -69,28 +66,6 @@ def build_app(registry: RunRegistry) -> ASGIApp:
         ],
         exception_handlers={HTTPException: _answer_error, Exception: _answer_error},
     )
-    return _Application(answers, others)
-
-
-class _Application:
-    """Gives the requests to the APIs to what answers them, and all others to Starlette.
-
-    Its layers do nothing for those requests, and take about a hundredth of their time.
-    """
-
-    def __init__(self, answers: Mapping[str, CreateAnswer], others: Starlette) -> None:
-        self._answers = answers
-        self._others = others
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = None
-        if scope["type"] == "http" and scope["method"] == "POST":
-            answer = self._answers.get(scope["path"])
-        if answer is None:
-            await self._others(scope, receive, send)
-            return
-        scope["endpoint"] = answer  # As Starlette says that a path is known
-        await answer(scope, receive, send)
 
 
 async def _count_tokens(http: Request) -> dict[str, Any]:
