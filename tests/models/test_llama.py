@@ -285,7 +285,8 @@ def test_a_long_prompt_is_cancelled_between_batches(
 
     async def go() -> list[Chunk]:
         model = Llama(tiny, ROOM)
-        task = asyncio.ensure_future(anext(model.stream(LONG_REQUEST)))
+        # All of it: on a slow machine the first chunk tells of the progress
+        task = asyncio.ensure_future(chunks_of(model, LONG_REQUEST))
         with held(monkeypatch, batches=3) as event:
             await asyncio.to_thread(event.wait)
             task.cancel()
