@@ -59,3 +59,11 @@ THIRD_QUESTIONS: Final = read_questions(Path(__file__).with_name("questions_thir
 """Sixty more, written in the same way before the eleventh training. No lesson was changed by their
 plans.
 """
+
+FOURTH_QUESTIONS: Final = read_questions(Path(__file__).with_name("questions_fourth.jsonl"))
+"""Sixty more, written in the same way before the thirteenth training.
+
+They are more like what people ask: with their circumstances, in several languages, and with parts
+that different people shall do without seeing each other's work. No lesson was changed by their
+plans.
+"""

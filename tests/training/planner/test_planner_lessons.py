@@ -20,11 +20,17 @@ from conductor_cli.core.prompts import plan_format_context
 from training.planner.lessons import draw_group, make_lesson, plan_for
 from training.planner.pools import WORDS, choose, draw_pool
 from training.planner.projects import draw_project, read_projects
-from training.planner.questions import LATER_QUESTIONS, QUESTIONS, THIRD_QUESTIONS, Examined
+from training.planner.questions import (
+    FOURTH_QUESTIONS,
+    LATER_QUESTIONS,
+    QUESTIONS,
+    THIRD_QUESTIONS,
+    Examined,
+)
 from training.planner.shapes import Slots, Task, read_fillers, read_shapes
 from training.planner.tasks import draw_task
 
-SIXTIES = [QUESTIONS, LATER_QUESTIONS, THIRD_QUESTIONS]
+SIXTIES = [QUESTIONS, LATER_QUESTIONS, THIRD_QUESTIONS, FOURTH_QUESTIONS]
 
 
 def context_of(pool: Pool, steps: int = 5) -> PlanFormatContext:
@@ -197,7 +203,7 @@ def test_names_of_the_examination_are_in_no_lesson() -> None:
         assert examined.question.text not in text
 
 
-@pytest.mark.parametrize("questions", SIXTIES, ids=["first", "later", "third"])
+@pytest.mark.parametrize("questions", SIXTIES, ids=["first", "later", "third", "fourth"])
 def test_an_examination_has_sixty_questions_of_four_kinds(questions: Sequence[Examined]) -> None:
     assert Counter(examined.kind for examined in questions) == {
         "easy": 20,
