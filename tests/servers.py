@@ -272,10 +272,14 @@ class _Connection(asyncio.StreamReaderProtocol):
 
 
 async def _read(reader: asyncio.StreamReader, early: bytes) -> SeenRequest | None:
-    try:
-        head = early + await reader.readuntil(b"\r\n\r\n")
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None
+    """The next request, None where the client closed before it had sent all of it."""
+    with suppress(asyncio.IncompleteReadError, ConnectionError):
+        return await _read_whole(reader, early)
+    return None
+
+
+async def _read_whole(reader: asyncio.StreamReader, early: bytes) -> SeenRequest:
+    head = early + await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     headers = {
         name.strip().lower(): value.strip()

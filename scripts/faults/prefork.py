@@ -98,6 +98,10 @@ class Screen:
                 self._read += piece
 
 
+LONGEST_SECONDS: Final = 45.0
+"""How long a command may take. A download waits 20 s in all for a hub that cannot be reached."""
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command that has been forked."""
@@ -118,7 +122,7 @@ class Command:
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
-    def ended(self, seconds: float = 20.0) -> Ended:
+    def ended(self, seconds: float = LONGEST_SECONDS) -> Ended:
         """Wait for its end; a command that takes longer is killed."""
         code = self.server.wait(self.pid, seconds)
         if code is None:

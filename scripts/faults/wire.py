@@ -58,7 +58,7 @@ OPTIONS: Final[dict[str, object]] = {"limits.attempts": 2, "planner.profile": "p
 TIMEOUTS: Final = {"first_token": 1.5, "idle": 1.5, "total": 4.0}
 # Seconds that this process may wait for its turn before a timeout says nothing
 MAX_DELAY: Final = 0.2
-LATE: Final = ("token within", "did not end within", "no answer in time")
+LATE: Final = ("token within", "did not end within", "no answer in")
 """What a run says that ended by a timeout, as it does in vain on a busy machine."""
 
 # How the keys of all workers begin, which must never be seen again

@@ -450,6 +450,10 @@ def test_errors_of_a_server_are_retried(machine: Machine) -> None:
     machine.hub.refusals = [Refusal(status=500)] * 2
     machine.hub.cdn_refusals = [Refusal(status=503)] * 3
     assert machine.pull().path.read_bytes() == DATA
+    told = [label for label, _, _ in machine.reports if label.endswith("; trying again in 0 s")]
+    assert len(told) == 5
+    assert "(500)" in told[0]
+    assert "(503)" in told[-1]
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -603,7 +603,7 @@ def _fetch(
     revision = "main"
     if pin is not None:
         revision = pin[0]
-    repository = huggingface.ask_repository(suite.repo, revision, kind="dataset")
+    repository = huggingface.ask_repository(suite.repo, revision, kind="dataset", report=report)
     remote = repository.files.get(file)
     if remote is None:
         raise ConductorUnusable(f"{suite.repo} has no file {file} any more", hint=go_on)

@@ -120,7 +120,7 @@ def _pull_locked(model: RegistryModel, store: ModelStore, report: Report) -> Man
         files, commit = cached
     else:
         report(f"asking about {model.repo}", 0, 0)
-        repository = huggingface.ask_repository(model.repo, model.revision)
+        repository = huggingface.ask_repository(model.repo, model.revision, report=report)
         files = _download_model(model, repository, parts, report)
         commit = repository.commit
         source = "hub"

@@ -113,11 +113,14 @@ def shown_endpoint() -> str:
 
 
 def ask_repository(
-    repo: str, revision: str, kind: Literal["model", "dataset"] = "model"
+    repo: str,
+    revision: str,
+    kind: Literal["model", "dataset"] = "model",
+    report: Report = lambda *_: None,
 ) -> HubRepository:
     """Return what the hub has in a repository at the commit that the revision is at.
 
-    Raises `ConductorUnusable`.
+    `report` is told of failures after which it is asked again. Raises `ConductorUnusable`.
     """
     from huggingface_hub import HfApi, __version__, logging, set_client_factory
 
@@ -153,7 +156,8 @@ def ask_repository(
                 raise
             raise _listing_failure(error, token) from None
 
-    repository = _retry(ask, f"revision {revision} of {repo}", repo, token)
+    retries = _Retries(f"revision {revision} of {repo}", repo, token, report)
+    repository = retries.run(ask)
     if not repository.files:
         problem = (
             f"{host_of(constants.ENDPOINT)} does not answer like a model hub: it lists no "
@@ -220,7 +224,8 @@ def download_file(repository: HubRepository, file: ModelFile, part: Path, report
                     message = f"{host}: the connection ended before all of {subject} had come"
                     raise _Failure(host=host, message=message)
 
-    _retry(append, subject, repository.name, token, lambda: file_size(part))
+    retries = _Retries(subject, repository.name, token, report)
+    retries.run(append, lambda: file_size(part))
 
 
 def read_start(repository: HubRepository, file: ModelFile, count: int) -> bytes:
@@ -238,7 +243,7 @@ def read_start(repository: HubRepository, file: ModelFile, count: int) -> bytes:
         _receive(hub_file, collect, end=count)
         return bytes(beginning[:count])
 
-    return _retry(read, f"{file.file} of {repository.name}", repository.name, token)
+    return _Retries(f"{file.file} of {repository.name}", repository.name, token).run(read)
 
 
 def _hub_file(repository: HubRepository, file: ModelFile, token: str) -> HubFile:
@@ -326,35 +331,44 @@ def _listing_failure(error: Exception, token: str) -> _Failure:
     return _Failure(host=host, message=f"{host} {meaning}{f': {words}' if words else ''}")
 
 
-def _retry(
-    action: Callable[[], T],
-    subject: str,
-    repo: str,
-    token: str,
-    done: Callable[[], int] | None = None,
-) -> T:
-    """Return the result of `action`, repeated a few times after an error that may pass.
+@dataclass(frozen=True, slots=True)
+class _Retries:
+    """Repeats a request for `subject` a few times after an error that may pass.
 
-    `done` says how many bytes are on the disk, if the action writes any: as long as bytes come, it
-    is repeated, and also where no answer came. Raises `ConductorUnusable`.
+    `report` is told why, and how long it waits.
     """
-    tries = 0
-    most_bytes = done() if done else 0
-    while True:
-        try:
-            return action()
-        except _Failure as failure:
-            size = done() if done else 0
-            # Bytes that a host without ranges sends once more are no progress.
-            if size > most_bytes:
-                tries = 0
-                most_bytes = size
-            else:
-                tries += 1
-                may_pass = failure.status >= 500 or (done is not None and not failure.status)
-                if tries > len(WAITS) or not may_pass:
-                    raise _explain(failure, subject, repo, token, begun=size > 0) from None
-        time.sleep(WAITS[max(0, tries - 1)])
+
+    subject: str
+    repo: str
+    token: str
+    report: Report = lambda *_: None
+
+    def run(self, action: Callable[[], T], done: Callable[[], int] | None = None) -> T:
+        """Return the result of `action`. Raises `ConductorUnusable`.
+
+        `done` says how many bytes are on the disk, if the action writes any: as long as bytes come,
+        it is repeated, and also where no answer came.
+        """
+        tries = 0
+        most_bytes = done() if done else 0
+        while True:
+            try:
+                return action()
+            except _Failure as failure:
+                size = done() if done else 0
+                error = _explain(failure, self.subject, self.repo, self.token, begun=size > 0)
+                # Bytes that a host without ranges sends once more are no progress.
+                if size > most_bytes:
+                    tries = 0
+                    most_bytes = size
+                else:
+                    tries += 1
+                    may_pass = failure.status >= 500 or (done is not None and not failure.status)
+                    if tries > len(WAITS) or not may_pass:
+                        raise error from None
+            wait = WAITS[max(0, tries - 1)]
+            self.report(f"{error.message}; trying again in {wait:g} s", 0, 0)
+            time.sleep(wait)
 
 
 _REFUSALS: Final = {
