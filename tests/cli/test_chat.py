@@ -158,6 +158,21 @@ def test_a_file_goes_along_until_detached(
     assert [turn.question for turn in chat.runs[-1].question.history] == ["Where is it?", "Sure?"]
 
 
+def test_answers_about_a_detached_file_are_kept_from_those_who_may_not_see_it(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """The rule holds in the chat, and in a conversation that goes on with it later."""
+    stage.configure('[policy]\nfiles_only = ["alpha"]')
+    file = tmp_path / "pay.csv"
+    file.write_text("Ann,7300")
+    stage.models["alpha"] = says("Ann earns 7300.")
+    chat = talk(f"/attach {file}", "What does Ann earn?", "/detach", "Is that much?")
+    stage.ok("ask", "--continue-from", chat.runs[-1].run, "Why?")
+    assert len(stage.asked("alpha")) == 3
+    for name in ("planner", "beta"):
+        assert not any("7300" in request.body.decode() for request in stage.asked(name))
+
+
 def test_save_never_overwrites_a_file(
     stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

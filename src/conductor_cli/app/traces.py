@@ -339,7 +339,7 @@ def stored_planned_flow(trace: Trace) -> list[Disclosure]:
         return steps
     # By what rule the planner may see the files is not stored, but whether it saw them is
     question = trace.question
-    if question.files and not trace.planner_saw_files:
+    if question.holds_files and not trace.planner_saw_files:
         question = policy.question_without_files
     return [planning_disclosure(question, planner), *steps]
 

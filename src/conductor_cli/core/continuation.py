@@ -36,6 +36,7 @@ def continue_conversation(question: Question, earlier: Trace, *, keep_system: bo
         files=tuple(dict.fromkeys((*before.files, *question.files))),
         system=system,
         parent=earlier.run,
+        quotes_files=before.quotes_files,
     )
 
 
@@ -45,13 +46,17 @@ def ask_in_conversation(
     """Return `question` as the next one after the runs in `turns`, and the first turn that it has.
 
     So far conversations were sent from turn `first` on; see `first_turn_to_send`. The files are
-    those of the question alone.
+    those of the question alone; answers to earlier ones may quote theirs all the same.
     """
     continued = continue_conversation(question, turns[-1], keep_system=False)
     own_turns = [PastTurn(question=trace.question.text, answer=trace.answer) for trace in turns]
     history = (*turns[0].question.history, *own_turns)
     first = first_turn_to_send(history, first, tokens)
-    return replace(continued, history=history[first:], files=question.files), first
+    quotes_files = any(trace.question.holds_files for trace in turns)
+    continued = replace(
+        continued, history=history[first:], files=question.files, quotes_files=quotes_files
+    )
+    return continued, first
 
 
 def describe_unsent_turns(first: int, tokens: int) -> str:

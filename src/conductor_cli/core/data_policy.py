@@ -5,7 +5,7 @@ Pure.
 An answer may quote whatever its worker read. So a step *holds files* where its worker is shown
 them, and where it sees the answer of a step that does; only workers that may see the files see such
 an answer. Earlier turns of a conversation with files may quote them, so they are treated like
-files.
+files, also where these go along no longer.
 
 The subtasks go to every worker, and the planner writes them. So it is shown the files only if every
 allowed worker may see them. In a nested run the existing answer cannot be hidden from the planner,
@@ -83,7 +83,7 @@ class DataPolicy:
         return self._is_empty or all(map(self._may_see_files, (SELF, *self.allowed)))
 
     def _may_see_files(self, name: str) -> bool:
-        return not self.question.files or self.pool_policy.allows_files(name)
+        return not self.question.holds_files or self.pool_policy.allows_files(name)
 
     def _is_shown_files(self, name: str) -> bool:
         """Return whether a worker is shown the files.
@@ -146,7 +146,7 @@ class DataPolicy:
         `plans`: the planner writes them now.
         """
         before = self._resumed is not None and self._resumed.planner_saw_files
-        return bool(self.question.files) and (before or (plans and self._conductor_sees_files))
+        return self.question.holds_files and (before or (plans and self._conductor_sees_files))
 
     def reveals_files(self, step: Step) -> bool:
         """Return whether a subtask may reveal the files.
@@ -160,7 +160,7 @@ class DataPolicy:
         if (
             self._is_empty
             or earlier is None
-            or not (self.question.files and earlier.planner_saw_files)
+            or not (self.question.holds_files and earlier.planner_saw_files)
         ):
             return False
         return any(record.step.subtask == step.subtask for record in earlier.steps)
@@ -188,7 +188,7 @@ class DataPolicy:
         for number, step in enumerate(steps, start=1):
             is_shown = number in done_under_other_rules or self._is_shown_files(step.worker)
             may_quote = is_shown or self.receives_files(step, holds)
-            holds.append(bool(self.question.files) and may_quote)
+            holds.append(self.question.holds_files and may_quote)
         return holds
 
     def receives_files(self, step: Step, holds: Sequence[bool]) -> bool:
@@ -292,13 +292,15 @@ class DataPolicy:
         if plans:
             self.pool_policy.check_conductor()
         if self.allowed and not any(map(self._may_see_files, self.allowed)):
+            subject = "the attached files"
+            way_out = "ask without the files"
+            if not self.question.files:
+                subject = "the earlier turns, which may quote files"
+                way_out = "begin a new conversation"
             message = (
-                "no allowed worker may be shown the attached files: policy.files_only names "
-                "none of them"
+                f"no allowed worker may be shown {subject}: policy.files_only names none of them"
             )
-            raise PolicyError(
-                message, hint=f"ask without the files, or change the rule; {POLICY_HINT}"
-            )
+            raise PolicyError(message, hint=f"{way_out}, or change the rule; {POLICY_HINT}")
         if not self.allowed:
             alone = "it may not be shown all of the question, and one worker answers alone"
             reasons = {}

@@ -63,7 +63,10 @@ def format_plan_file(
 
 def _question_field(question: Question) -> str | dict[str, Any]:
     """The question as its text; as an object of what is not empty, where it is more than that."""
-    filled = {name: value for name, value in dump(question).items() if value not in ("", [], None)}
+    filled = {}
+    for name, value in dump(question).items():
+        if value not in ("", [], None, False):
+            filled[name] = value
     if filled.keys() <= {"text"}:
         return question.text
     return {"text": question.text, **filled}

@@ -135,7 +135,8 @@ class Question:
     workers may see as item 0; the last of it is the existing answer, which the nested plan may keep
     or have improved. `conversation` is what the answering step is sent in place of text, history
     and files; all other steps, and the planner, are sent these. `context` is what a client's
-    program added to the conversation by itself; the planner is only told how long it is.
+    program added to the conversation by itself; the planner is only told how long it is. With
+    `quotes_files` the earlier turns may quote files that go along no longer.
     """
 
     text: str
@@ -147,6 +148,12 @@ class Question:
     given: tuple[Given, ...] = ()
     conversation: Conversation | None = None
     context: tuple[str, ...] = ()
+    quotes_files: bool = False
+
+    @property
+    def holds_files(self) -> bool:
+        """Whether it has files, or earlier turns that may quote some."""
+        return bool(self.files) or self.quotes_files
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
