@@ -197,6 +197,27 @@ def test_a_cost_is_known_only_where_it_is(kind: Any, cost: Decimal | None) -> No
     assert used(list(reply.end())).cost == cost
 
 
+@pytest.mark.parametrize(
+    ("stated", "cost"),
+    [
+        ({"cost": 0.05, "is_byok": True, "cost_details": {"upstream_inference_cost": 1}}, "1.05"),
+        ({"cost": 0, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.5}}, "0.5"),
+        ({"cost": 0.95, "cost_details": {"upstream_inference_cost": 19}}, "19.95"),
+        ({"cost": 0.5, "is_byok": False, "cost_details": {"upstream_inference_cost": 0.5}}, "0.5"),
+        ({"cost": 0.5, "is_byok": True, "cost_details": {"upstream_inference_cost": None}}, "0.5"),
+        ({"cost": 1e6, "cost_details": {"upstream_inference_cost": 1e6}}, "1000000"),
+    ],
+)
+def test_what_a_provider_charges_for_a_key_of_the_user_counts(
+    stated: dict[str, Any], cost: str
+) -> None:
+    """OpenRouter's own cost is only its fee then, and 0 for many calls."""
+    reply = ChatReplyDecoder(ASKED, Secrets(), "stated")
+    reply.frame(delta("Yes.", finish="stop"))
+    reply.frame(usage(**stated))
+    assert used(list(reply.end())).cost == Decimal(cost)
+
+
 STRANGE: list[Any] = [
     10**18,
     10**30,

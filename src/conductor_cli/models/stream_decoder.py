@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, Final
 
 from conductor_cli.core.chat import (
@@ -33,6 +34,7 @@ from conductor_cli.core.redact import Secrets, StreamRedactor
 from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.usage import (
     MAX_COUNTED,
+    MAX_DOLLARS,
     ONE_CALL,
     Usage,
     stated_dollars,
@@ -391,7 +393,7 @@ class ChatReplyDecoder:
         if usage is not None and isinstance(usage, Mapping):
             self._usage = usage_of(usage)
             if self._states_cost:
-                self._usage = replace(self._usage, cost=stated_dollars(usage.get("cost")))
+                self._usage = replace(self._usage, cost=stated_cost(usage))
         provider_data = frame.get(PROVIDER_DATA)
         if provider_data is not None and isinstance(provider_data, Mapping):
             self._kept.data |= provider_data
@@ -796,6 +798,20 @@ def usage_of(usage: Mapping[str, Any]) -> Usage:
         tokens_reasoning=reasoning or hidden,
         calls=1,
     )
+
+
+def stated_cost(usage: Mapping[str, Any]) -> Decimal | None:
+    """Return what a call cost as OpenRouter states it; None where it does not.
+
+    Where the user has given it a key of the provider, `cost` is its own fee alone. What that
+    provider charges stands beside it (openrouter.ai/docs/use-cases/usage-accounting, November
+    2026).
+    """
+    cost = stated_dollars(usage.get("cost"))
+    charged = stated_dollars(table_of(usage.get("cost_details")).get("upstream_inference_cost"))
+    if cost is None or charged is None or usage.get("is_byok") is False:
+        return cost
+    return min(cost + charged, MAX_DOLLARS)
 
 
 def _parts(content: object) -> tuple[str, str]:
