@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from conductor_cli.core.chat import Message
+from conductor_cli.core.chat import Message, Tool, ToolCall
 from conductor_cli.core.estimate import (
     OVERHEAD_TOKENS,
     PLAN_TOKENS,
     SHORT_ANSWER,
     PlannerCost,
     billed_usage,
+    conversation_tokens,
     estimate_plan,
     estimate_planning,
 )
@@ -95,6 +96,17 @@ def test_what_a_server_leaves_out_of_its_usage_is_estimated() -> None:
         "it failed before its first word"
     )
     assert billed_usage(reported, messages, "yes", FREE).tokens_in == 0
+
+
+def test_tools_and_their_calls_count_where_a_reply_broke_off() -> None:
+    """As they do where the call is reserved."""
+    price = Price(input=Decimal(1), output=Decimal(0))
+    call = ToolCall(id="1", name="look", arguments="y" * 346)
+    messages = [Message(role="assistant", content="x" * 350, tool_calls=(call,))]
+    tool = Tool(name="look", description="z" * 350)
+    assert billed_usage(None, messages, "be", price).tokens_in == 200
+    used = billed_usage(None, messages, "be", price, [tool])
+    assert used.tokens_in == conversation_tokens(messages, [tool]) > 300
 
 
 def test_one_word_of_a_reply_that_broke_off_is_a_token() -> None:

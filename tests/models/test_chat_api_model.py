@@ -174,7 +174,7 @@ def test_tokens_that_are_not_counted_are_said_once() -> None:
     both, _ = replies(saying(delta("y" * 8, finish="stop")), ASKED, ASKED)
     assert ["does not count tokens" in note for note in notes(both[0])] == [True]
     assert notes(both[1]) == []
-    assert both[0][-1].usage == Usage(tokens_in=4, tokens_out=2, calls=1)
+    assert both[0][-1].usage == Usage(tokens_in=4, tokens_out=3, calls=1)
 
 
 def refused(*names: str) -> Script:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from decimal import Decimal
 from itertools import chain
+from math import ceil
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.core.chat import Chunk, Message, Request, ToolCall
+from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.estimate import conversation_tokens
+from conductor_cli.core.media import attachment_tokens
 from conductor_cli.core.redact import Secrets
-from conductor_cli.core.usage import MAX_COUNTED, Usage
+from conductor_cli.core.usage import CHARS_PER_TOKEN, MAX_COUNTED, Usage
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.stream_decoder import ChatReplyDecoder, usage_of
 from tests.models.kit import text, thinking, used
@@ -173,7 +176,7 @@ def test_tokens_are_counted_as_the_server_says(
 
 
 @pytest.mark.parametrize(
-    ("counts", "written"), [((1, 9), 9), ((0,), 2)], ids=["the last one stands", "zero is none"]
+    ("counts", "written"), [((1, 9), 9), ((0,), 3)], ids=["the last one stands", "zero is none"]
 )
 def test_a_count_of_a_server_is_taken(counts: tuple[int, ...], written: int) -> None:
     """Some count again and again while they write; where none counts, the tokens are estimated."""
@@ -185,8 +188,33 @@ def test_tokens_that_nobody_counted_are_estimated() -> None:
     reply = ChatReplyDecoder(ASKED, Secrets())
     reply.frame(delta("y" * 8, reasoning="z" * 5))
     last = list(reply.end())[-1]
-    assert last.usage == Usage(tokens_in=10, tokens_out=4, tokens_reasoning=2, calls=1)
+    assert last.usage == Usage(tokens_in=12, tokens_out=5, tokens_reasoning=2, calls=1)
     assert reply.estimated
+
+
+def test_what_nobody_counted_is_estimated_as_it_is_reserved() -> None:
+    """In bytes, with what is attached, and with tools, their calls and the arguments of these."""
+    picture = Attachment(
+        name="a.png", media_type="image/png", sha256="0" * 64, size=9, width=900, height=900
+    )
+    search = Tool(name="search", description="語" * 70, parameters={"type": "object"})
+    messages = (
+        Message(role="user", content="語" * 70, attachments=(picture,)),
+        Message(
+            role="assistant",
+            content="",
+            tool_calls=(ToolCall(id="1", name="search", arguments="x" * 700),),
+        ),
+        Message(role="tool", content="語" * 70, tool_call_id="1"),
+    )
+    request = Request(messages=messages, tools=(search,))
+    reply = ChatReplyDecoder(request, Secrets())
+    call = {"index": 0, "id": "2", "function": {"name": "search", "arguments": '{"q": "語語"}'}}
+    reply.frame(delta("語" * 70, finish="tool_calls", tool_calls=[call]))
+    counted = used(list(reply.end()))
+    assert counted.tokens_in == conversation_tokens(messages, (search,))
+    assert counted.tokens_in > 2 * 60 + 200 + attachment_tokens(picture)
+    assert counted.tokens_out == ceil((210 + len("search") + 15) / CHARS_PER_TOKEN)
 
 
 @pytest.mark.parametrize(("kind", "cost"), [("stated", Decimal("0.5")), ("unknown", None)])

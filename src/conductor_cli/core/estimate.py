@@ -7,14 +7,15 @@ free.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import chain
 from math import ceil
 from typing import Final
 
-from conductor_cli.core.chat import MediaKind, Message
+from conductor_cli.core.chat import MediaKind, Message, Tool
 from conductor_cli.core.media import attachment_tokens
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Pool, Worker
@@ -194,22 +195,27 @@ def _cost(tokens_in: int, tokens_out: int, price: Price) -> Decimal:
     return (tokens_in * rate.input + tokens_out * rate.output) / MILLION
 
 
-def estimated_usage(messages: Iterable[Message], written: str) -> Usage:
+def estimated_usage(messages: Sequence[Message], written: str, tools: Sequence[Tool] = ()) -> Usage:
     """Return tokens by length, for a call that ended before its model reported any."""
-    return Usage(tokens_in=prompt_tokens(messages), tokens_out=_tokens(written), calls=1)
+    read = conversation_tokens(messages, tools)
+    return Usage(tokens_in=read, tokens_out=tokens_in_bytes(byte_length(written)), calls=1)
 
 
 def billed_usage(
-    reported: Usage | None, messages: Iterable[Message], written: str, price: Price | None
+    reported: Usage | None,
+    messages: Sequence[Message],
+    written: str,
+    price: Price | None,
+    tools: Sequence[Tool] = (),
 ) -> Usage:
     """Return what a call has used, with its cost by `price`.
 
     Where it costs something, tokens that its server leaves out of what it reports are estimated.
     """
-    usage = reported or estimated_usage(messages, written)
+    usage = reported or estimated_usage(messages, written, tools)
     has_used = bool(written or usage.tokens)
     if has_used and usage.cost is None and price is not None and not price.is_free:
-        estimated = estimated_usage(messages, written)
+        estimated = estimated_usage(messages, written, tools)
         usage = replace(
             usage,
             tokens_in=usage.tokens_in or estimated.tokens_in,
@@ -226,10 +232,37 @@ def prompt_tokens(messages: Iterable[Message]) -> int:
     messages = tuple(messages)
     attachments = chain.from_iterable(message.attachments for message in messages)
     text = "".join(message.content for message in messages)
-    return _tokens(text) + sum(map(attachment_tokens, attachments))
+    return tokens_in_bytes(byte_length(text)) + sum(map(attachment_tokens, attachments))
 
 
-def _tokens(text: str) -> int:
-    # Counted in bytes: scripts other than Latin take more tokens for a character, and more bytes.
-    # Rounded up: one word of a reply that broke off is a token, too.
-    return ceil(len(text.encode("utf-8", "replace")) / CHARS_PER_TOKEN)
+def conversation_tokens(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> int:
+    """Return about how many tokens a request has.
+
+    Its texts, its calls, and the descriptions of its tools.
+    """
+    calls = 0
+    for message in messages:
+        calls += sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
+    described = 0
+    for tool in tools:
+        schema = json.dumps(tool.parameters, default=str)
+        described += len(f"{tool.name} {tool.description} {schema}")
+    return prompt_tokens(messages) + int((calls + described) / CHARS_PER_TOKEN)
+
+
+def byte_length(text: str) -> int:
+    """Return the bytes of a text, by which its tokens are estimated.
+
+    Scripts other than Latin take more tokens for a character, and more bytes.
+    """
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-8", "replace"))
+
+
+def tokens_in_bytes(count: int) -> int:
+    """Return about how many tokens a text of so many bytes has.
+
+    Rounded up: one word of a reply that broke off is a token, too.
+    """
+    return ceil(count / CHARS_PER_TOKEN)

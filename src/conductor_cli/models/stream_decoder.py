@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Final
 
 from conductor_cli.core.chat import (
@@ -30,9 +31,11 @@ from conductor_cli.core.chat import (
     closes_alone,
 )
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.estimate import byte_length, conversation_tokens, tokens_in_bytes
 from conductor_cli.core.redact import Secrets, StreamRedactor
 from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.usage import (
+    CHARS_PER_TOKEN,
     MAX_COUNTED,
     MAX_DOLLARS,
     ONE_CALL,
@@ -117,9 +120,10 @@ class ToolCallDecoder:
         return len(self._calls)
 
     @property
-    def characters(self) -> int:
-        """The characters of the names and arguments of all calls."""
-        return self._length + sum(len(call.name) for call in self._calls)
+    def length(self) -> int:
+        """The bytes of the names and arguments of all calls."""
+        texts = chain.from_iterable((call.name, *call.arguments) for call in self._calls)
+        return sum(map(byte_length, texts))
 
     def feed(self, pieces: object) -> Iterator[ToolCallDelta]:
         """Yield what the `tool_calls` of one frame add.
@@ -314,7 +318,6 @@ _PROBE: Final = "another text"
 # What `json` reads a text with, given where it begins; it returns where the text ends, too
 _read_json_text: Final[Callable[[str, int], tuple[str, int]]] = json.decoder.scanstring  # type: ignore[attr-defined]
 
-CHARACTERS_PER_TOKEN: Final = 4  # the estimate for a server that counts nothing
 # Tokens of a reply where none were asked for: the most that a model writes at once
 UNLIMITED_TOKENS: Final = 128_000
 MAX_KEPT: Final = 4 * 1024 * 1024
@@ -322,9 +325,7 @@ MAX_KEPT: Final = 4 * 1024 * 1024
 
 _KEPT_NAMES: Final = frozenset(KEPT)
 MAX_ITEMS: Final = 1024  # the most items that are kept for a server that wants them back
-ESTIMATED: Final = (
-    f"does not count tokens; estimated at {CHARACTERS_PER_TOKEN} characters per token"
-)
+ESTIMATED: Final = f"does not count tokens; estimated at {CHARS_PER_TOKEN} bytes per token"
 """The notice about such a server."""
 
 UNMARKED_THINKING: Final = (
@@ -359,7 +360,7 @@ class ChatReplyDecoder:
         self._stop_sequence = ""
         self.replied = False
         self.estimated = False
-        self._asked = sum(len(message.content) for message in request.messages)
+        self._request = request
         names = original_names(tool.name for tool in request.tools)
         self._calls = ToolCallDecoder(secrets, turn=len(request.messages), names=names)
         self._kept = _Kept()
@@ -551,15 +552,15 @@ class ChatReplyDecoder:
         is_unexplained = finish == "other" and self.finish is None
         usage = self._usage
         # What the server did not count is estimated.
-        if self._asked and not usage.tokens_in:
-            usage = replace(usage, tokens_in=tokens(self._asked))
-            self.estimated = True
-        characters = self._said + self._calls.characters
-        if characters + self._thought and not usage.tokens_out:
-            thought = tokens(self._thought)
-            usage = replace(
-                usage, tokens_out=tokens(characters) + thought, tokens_reasoning=thought
-            )
+        if not usage.tokens_in:
+            read = conversation_tokens(self._request.messages, self._request.tools)
+            usage = replace(usage, tokens_in=read)
+            self.estimated = self.estimated or read > 0
+        said = self._said + self._calls.length
+        if said + self._thought and not usage.tokens_out:
+            thought = tokens_in_bytes(self._thought)
+            written = tokens_in_bytes(said) + thought
+            usage = replace(usage, tokens_out=written, tokens_reasoning=thought)
             self.estimated = True
         for piece in self._calls.end(complete=finish in ("stop", "tool", "other")):
             yield Chunk(tool_call=piece)
@@ -607,11 +608,13 @@ class ChatReplyDecoder:
 
     def _count(self, text: str, thinking: str) -> None:
         """Count what the reply has got. Raises `ModelError` where that is too much."""
-        self._said += len(text)
-        self._thought += len(thinking)
+        if text:
+            self._said += byte_length(text)
+        if thinking:
+            self._thought += byte_length(thinking)
         if self._said + self._thought > self._most:
             message = (
-                f"the reply is longer than {self._most:,} characters, which is far more than was "
+                f"the reply is longer than {self._most:,} bytes, which is far more than was "
                 "asked for"
             )
             raise ModelError("broken", message, retryable=False)
@@ -757,11 +760,6 @@ def reply_limit(max_tokens: int | None) -> int:
         1024 * 1024
         + min(UNLIMITED_TOKENS, UNLIMITED_TOKENS if max_tokens is None else max_tokens) * 64
     )
-
-
-def tokens(characters: int) -> int:
-    """Return how many tokens so many characters may be: one for each four, rounded up."""
-    return -(-characters // CHARACTERS_PER_TOKEN)
 
 
 def usage_of(usage: Mapping[str, Any]) -> Usage:

@@ -29,7 +29,7 @@ from conductor_cli.core.chat import (
 )
 from conductor_cli.core.data_policy import withheld_note
 from conductor_cli.core.errors import Failure, LimitReached, ModelError, PolicyError
-from conductor_cli.core.estimate import billed_usage, prompt_tokens
+from conductor_cli.core.estimate import billed_usage, conversation_tokens, prompt_tokens
 from conductor_cli.core.fast_copies import fast_replace
 from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.ledger import Reservation
@@ -52,7 +52,7 @@ from conductor_cli.core.trace import describe_failed_attempts, has_notice
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.base import Model
 from conductor_cli.run.state import NOT_CHECKED, RunState, with_fault
-from conductor_cli.run.tool_loop import ModelReply, ToolLoop, conversation_tokens, open_tool_loop
+from conductor_cli.run.tool_loop import ModelReply, ToolLoop, open_tool_loop
 
 if TYPE_CHECKING:
     from conductor_cli.models.base import GivesAtOnce
@@ -759,7 +759,8 @@ class _Call:
     collector: CallCollector = field(default_factory=CallCollector)
 
     def cost(self, request: Request, worker: Worker) -> Usage:
-        return billed_usage(self.reported, request.messages, "".join(self.written), worker.price)
+        written = "".join(self.written)
+        return billed_usage(self.reported, request.messages, written, worker.price, request.tools)
 
 
 def steps_seen_by(state: RunState, step: Step) -> list[SeenStep]:

@@ -10,14 +10,13 @@ in which it has to answer.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment, Message, Tool, ToolCall, ToolChoice
-from conductor_cli.core.estimate import prompt_tokens
+from conductor_cli.core.estimate import conversation_tokens
 from conductor_cli.core.formatting import format_count, format_list
 from conductor_cli.core.input_requests import InputReply, InputRequest
 from conductor_cli.core.pool import Worker
@@ -329,21 +328,6 @@ class ToolLoop:
                 f"a tool's result of {size} was shortened for {self._worker.name}", self._number
             )
         return short, tuple(accepted)
-
-
-def conversation_tokens(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> int:
-    """Return about how many tokens a request has.
-
-    Its texts, its calls, and the descriptions of its tools.
-    """
-    calls = 0
-    for message in messages:
-        calls += sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
-    described = 0
-    for tool in tools:
-        schema = json.dumps(tool.parameters, default=str)
-        described += len(f"{tool.name} {tool.description} {schema}")
-    return prompt_tokens(messages) + int((calls + described) / CHARS_PER_TOKEN)
 
 
 def tell_of_changes(state: RunState, number: int) -> None:

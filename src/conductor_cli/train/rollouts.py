@@ -184,7 +184,7 @@ class BudgetedModel:
             price = self._worker.price
             usage = with_cost(NO_USAGE, price)
             if billable:
-                usage = billed_usage(reported, request.messages, text, price)
+                usage = billed_usage(reported, request.messages, text, price, request.tools)
             self._budget.settle(reservation, usage)
 
     async def close(self) -> None:

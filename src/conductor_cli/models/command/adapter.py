@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Finish, Message, Request
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.estimate import byte_length, tokens_in_bytes
 from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import Secrets, StreamRedactor
@@ -23,7 +24,6 @@ from conductor_cli.models.base import NO_FEATURES, Features, check_features, low
 from conductor_cli.models.command import process
 from conductor_cli.models.command.events import READERS, EventReader
 from conductor_cli.models.command.programs import PROGRAMS, PROMPT, command_of
-from conductor_cli.models.stream_decoder import tokens
 from conductor_cli.programs.guarded_program import GuardedProgram, ProgramEnding, can_run_programs
 from conductor_cli.programs.network_environment import CERTIFICATES, describe_withheld
 
@@ -75,8 +75,9 @@ class PlainReply:
             self._room = min(MAX_OUTPUT_BYTES, most_tokens * TOKEN_BYTES)
         self._text = StreamRedactor(secrets)
         self._thinking = StreamRedactor(secrets)
-        self._text_characters = 0
-        self._thinking_characters = 0
+        # Bytes of the answer, and of thinking
+        self._said = 0
+        self._thought = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._newlines = ""
 
@@ -94,9 +95,9 @@ class PlainReply:
 
     def usage(self, prompt: str) -> Usage:
         """Return what the call used: the tokens by length; money is not known."""
-        read = tokens(len(prompt))
-        thought = tokens(self._thinking_characters)
-        written = tokens(self._text_characters) + thought
+        read = tokens_in_bytes(byte_length(prompt))
+        thought = tokens_in_bytes(self._thought)
+        written = tokens_in_bytes(self._said) + thought
         return Usage(tokens_in=read, tokens_out=written, tokens_reasoning=thought, calls=1)
 
     def _add_text(self, text: str) -> Iterator[Chunk]:
@@ -108,11 +109,11 @@ class PlainReply:
         yield from self._chunks(self._text.feed(text))
 
     def _add_thinking(self, text: str) -> Iterator[Chunk]:
-        self._thinking_characters += len(text)
+        self._thought += byte_length(text)
         yield from self._chunks(thinking=self._thinking.feed(text))
 
     def _chunks(self, text: str = "", thinking: str = "") -> Iterator[Chunk]:
-        self._text_characters += len(text)
+        self._said += byte_length(text)
         self.is_blank = self.is_blank and is_blank(text)
         if text or thinking:
             yield Chunk(text=text, thinking=thinking)
