@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
+from math import ceil
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Card, Limits, Pool
 from conductor_cli.core.profile import PROFILES, PROMPTED, Sampling, WorkerProfile
 from conductor_cli.core.question import Question
-from conductor_cli.core.usage import FREE, Price, Usage
+from conductor_cli.core.usage import CHARS_PER_TOKEN, FREE, Price, Usage
 from conductor_cli.models.base import ScriptedModel
 from tests.run.kit import (
     QUESTION,
@@ -31,6 +32,7 @@ from tests.run.kit import (
     of,
     plan_of,
     play,
+    play_and_stop,
     pool_of,
     says,
     setting,
@@ -226,6 +228,27 @@ def test_what_follows_a_whole_plan_is_not_waited_for() -> None:
     assert planner.closed == 1
     assert run.trace.plan_text.endswith("}\n```")
     assert of(events, ev.PlanReady)[0].usage.tokens_in > 0
+
+
+def test_what_a_planner_thinks_counts_where_its_call_ends_early() -> None:
+    """Where reading ends with the plan, where it breaks off, and where the user stops it."""
+    thought = Chunk(thinking="x" * 3500)
+    price = Price(input=Decimal(0), output=Decimal(1))
+    pool = pool_of("ann", price=FREE)
+    plan = '{"steps":[{"worker":"A","access":[],"subtask":"one"}]}'
+    talks = [thought, plan, "y" * 350, 60.0]
+    breaks = [thought, ModelError("broken", "gone")]
+    fields: dict[str, Any] = {"pool": pool, "price": price, "profile": PROFILES["prompted-json"]}
+    run, events = play(setting(ScriptedModel([breaks, talks]), {"ann": says("a")}, **fields))
+    (rejected,) = of(events, ev.PlanRejected)
+    (ready,) = of(events, ev.PlanReady)
+    assert rejected.usage.tokens_out == 1000
+    assert ready.usage.tokens_out == ceil((3500 + len(plan) + 350) / CHARS_PER_TOKEN)
+    assert run.trace.planning.cost == Decimal(1000 + ready.usage.tokens_out) / 1_000_000
+    stopped, _ = play_and_stop(
+        setting([thought, 60.0], {"ann": says("a")}, **fields), 1, "cancelled"
+    )
+    assert stopped.trace.usage.tokens_out == 1000
 
 
 @pytest.mark.parametrize(

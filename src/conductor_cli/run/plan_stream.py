@@ -142,6 +142,8 @@ class PlanStream:
         self._complete = False
         self._held: list[ParsedStep] = []  # steps of a plan that is checked as a whole
         self._text = ""
+        self._written: list[str] = []
+        """All that was paid for: thinking, the text of the plan, and what came after it."""
         self._truncated = False
         self._choice_shares: Mapping[str, float] = {}
         self._notice = ""
@@ -187,11 +189,12 @@ class PlanStream:
             except ModelError as error:
                 failed = True
                 # As for workers, a call that failed before its first word counts as free.
-                free = None if self._text else Usage(calls=1)
+                free = None if any(self._written) else Usage(calls=1)
                 self._reported = error.usage or self._reported or free
                 raise
             finally:
-                used = billed_usage(self._reported, request.messages, self._text, price)
+                written = "".join(self._written)
+                used = billed_usage(self._reported, request.messages, written, price)
                 seconds = used.seconds or round(state.stream.now() - began, 4)
                 self._usage = fast_replace(used, seconds=seconds)
                 resources.settle(reservation, self._usage, cached=self._cached, failed=failed)
@@ -286,6 +289,7 @@ class PlanStream:
         if self._notice and not has_notice(self._state.trace.notices, self._notice):
             self._state.stream.notice(self._notice)
         self._notice = ""
+        self._written += (chunk.thinking, chunk.text)
         self._reported = chunk.usage or self._reported
         self._cached = self._cached or chunk.from_cache
         self._choice_shares = chunk.choice_shares or self._choice_shares
