@@ -255,6 +255,30 @@ def test_workers_get_the_price_of_their_model() -> None:
     ]
 
 
+def test_what_anthropic_is_told_to_cache_costs_more_unless_the_price_says_otherwise() -> None:
+    """Its turns with tools are cached at 1.25 times the price of input."""
+    longer = Price(input=Decimal(4), output=Decimal(20), above=200_000)
+    own = Price(input=Decimal(2), output=Decimal(10), longer=(longer,))
+    stated = Price(input=Decimal(2), output=Decimal(10), stored=Decimal(3))
+    workers = [
+        Worker(name="own", kind="anthropic", model="a", price=own),
+        Worker(name="stated", kind="anthropic", model="a", price=stated),
+        Worker(name="free", kind="anthropic", model="a", price=FREE),
+        Worker(name="other", kind="openai", model="a", price=own),
+    ]
+    read = Usage(tokens_in=1_000_000, tokens_stored=100_000, calls=1)
+    short = Usage(tokens_in=100_000, tokens_stored=100_000, calls=1)
+    costs = []
+    for worker in with_prices(workers)[0]:
+        costs.append((with_cost(short, worker.price).cost, with_cost(read, worker.price).cost))
+    assert costs == [
+        (Decimal("0.25"), Decimal("4.1")),
+        (Decimal("0.3"), Decimal("2.1")),
+        (Decimal(0), Decimal(0)),
+        (Decimal("0.2"), Decimal("4.0")),
+    ]
+
+
 def test_the_table_is_not_read_if_every_price_is_known() -> None:
     load_prices.cache_clear()
     with_prices([Worker(name="file", kind="llama", model="a.gguf", price=FREE)])

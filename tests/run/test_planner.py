@@ -236,8 +236,8 @@ def test_what_a_planner_thinks_counts_where_its_call_ends_early() -> None:
     price = Price(input=Decimal(0), output=Decimal(1))
     pool = pool_of("ann", price=FREE)
     plan = '{"steps":[{"worker":"A","access":[],"subtask":"one"}]}'
-    talks = [thought, plan, "y" * 350, 60.0]
-    breaks = [thought, ModelError("broken", "gone")]
+    talks: list[Any] = [thought, plan, "y" * 350, 60.0]
+    breaks: list[Any] = [thought, ModelError("broken", "gone")]
     fields: dict[str, Any] = {"pool": pool, "price": price, "profile": PROFILES["prompted-json"]}
     run, events = play(setting(ScriptedModel([breaks, talks]), {"ann": says("a")}, **fields))
     (rejected,) = of(events, ev.PlanRejected)

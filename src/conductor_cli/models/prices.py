@@ -124,7 +124,7 @@ def with_prices(workers: Sequence[Worker]) -> tuple[tuple[Worker, ...], str]:
     Those without a price of their own have that of the table.
     """
     if not any(worker.price is None and price_name(worker) for worker in workers):
-        return tuple(workers), ""
+        return tuple(map(_with_price_of_storing, workers)), ""
     table = load_prices()
     priced = []
     for worker in workers:
@@ -132,7 +132,33 @@ def with_prices(workers: Sequence[Worker]) -> tuple[tuple[Worker, ...], str]:
             priced.append(replace(worker, price=table.find(price_name(worker))))
         else:
             priced.append(worker)
-    return tuple(priced), table.problem
+    return tuple(map(_with_price_of_storing, priced)), table.problem
+
+
+STORING_AT_ANTHROPIC: Final = Decimal("1.25")
+"""What input costs that Anthropic puts into its cache, as a multiple of other input
+(docs.claude.com, "Prompt caching", November 2026).
+"""
+
+
+def _with_price_of_storing(worker: Worker) -> Worker:
+    """Return a worker whose price says what input costs that its provider caches.
+
+    Anthropic is told to cache the turns of a step with tools, so a price that does not say it would
+    count these as too cheap.
+    """
+    price = worker.price
+    preset = PRESETS.get(worker.kind)
+    if price is None or price.is_free or preset is None or preset.api != "anthropic":
+        return worker
+    return replace(worker, price=_priced_to_store(price))
+
+
+def _priced_to_store(price: Price) -> Price:
+    stored = price.stored
+    if stored is None:
+        stored = price.input * STORING_AT_ANTHROPIC
+    return replace(price, stored=stored, longer=tuple(map(_priced_to_store, price.longer)))
 
 
 def with_abilities(workers: Sequence[Worker]) -> tuple[Worker, ...]:
