@@ -30,7 +30,9 @@ _ACCOUNTS: Final = """
 pgpass.conf
     .my.cnf .mylogin.cnf .s3cfg .boto .dockercfg .dockerconfigjson .vault-token .terraformrc \
 terraform.rc
-    shadow gshadow .*_history
+    .sentryclirc .databrickscfg .ftpconfig .remote-sync.json sftp-config.json rclone.conf ngrok.yml
+    filezilla.xml sitemanager.xml recentservers.xml .erlang.cookie
+    shadow gshadow .*_history fish_history consolehost_history.txt
     kubeconfig kubeconfig[-_]* kubeconfig.y*ml kubeconfig.json *.kubeconfig *[-_.]kubeconfig \
 *[-_.]kubeconfig.y*ml
     *.tfstate *.tfstate.* *.tfvars *.tfvars.json *.publishsettings local.settings.json
@@ -40,11 +42,25 @@ terraform.rc
 """
 
 _TOLD_BY_FORMAT: Final = re.compile(
-    r"(?:.*[-_.])?(?:credentials?|secrets?|passwords?)(?:[-_.\d].*)?"
+    r"(?:.*[-_. ])?(?:credentials?|secrets?|passwords?)(?:[-_. \d].*)?"
     r"\.(?:json|ya?ml|toml|ini|cfg|conf|properties|xml|csv|txt|env)"
 )
 """`secrets.yaml` and `credentials-prod.json` hold values; `secrets.py` and `credentials.md` are
 about them.
+"""
+
+_NEXT_WORD: Final = re.compile(r"(?<=[a-z\d])(?=(?:Credential|Secret|Password)s?(?:[^a-z]|$))")
+"""Where such a word begins in a name whose words have nothing between them: `clientSecret.json`."""
+
+_BACKUP: Final = re.compile(
+    r"(?:~|\.(?:bak|backup|copy|old|orig|save)\d*|\.dpkg-[a-z]+|\.rpm(?:new|orig|save))+$",
+    re.IGNORECASE,
+)
+_COPY: Final = re.compile(
+    r"(?: ?\(\d+\)| - copy(?: \(\d+\))?| copy(?: \d+)?)(?=\.[^.]*$|$)", re.IGNORECASE
+)
+"""What editors, packages, browsers and desktops add to the name of a file of which they make
+another one: `secrets.yaml~`, `.npmrc.bak`, `credentials (1).json`, `credentials copy.json`.
 """
 
 _TEMPLATE: Final = re.compile(r"(?:^|[-_.])(?:example|sample|template|tmpl|dist)(?:[-_.]|$)")
@@ -53,12 +69,22 @@ GitHub's template of `.gitignore` for Node leaves out `.env.*` and keeps `.env.e
 """
 
 _IN_DIRECTORIES: Final = frozenset(
-    {(".kube", "config"), (".docker", "config.json"), (".aws", "config")}
+    {
+        (".kube", "config"),
+        (".docker", "config.json"),
+        (".aws", "config"),
+        (".m2", "settings.xml"),
+        (".vscode", "sftp.json"),
+        ("doctl", "config.yaml"),
+        ("gh", "hosts.yml"),
+        ("huggingface", "token"),
+    }
 )
 
 
 _PRIVATE_KEYS: Final = (
     re.compile(r"-----BEGIN [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)?-----(?![\"'`)\]},;:<])"),
+    re.compile(r"---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----(?![\"'`)\]},;:<])"),
     re.compile(r"PuTTY-User-Key-File-\d:"),
     re.compile(r"AGE-SECRET-KEY-1[0-9A-Z]{20}"),
 )
@@ -76,15 +102,29 @@ _PUBLIC: Final = re.compile(
 def is_secret_name(path: str) -> bool:
     """Return whether a file looks like a secret by its name, or by that of its directory.
 
-    A path has slashes.
+    A path has slashes. A copy of a file is called as that is, and a little more.
     """
-    above, _, name = path.lower().rpartition("/")
-    if (above.rpartition("/")[2], name) in _IN_DIRECTORIES:
+    above, _, name = path.rpartition("/")
+    directory = above.rpartition("/")[2].lower()
+    names = (name, _name_of_original(name))
+    return any(_is_called_as_secret(directory, called) for called in dict.fromkeys(names))
+
+
+def _name_of_original(name: str) -> str:
+    """Return the name of the file that one with this name may be a copy of; else the same name."""
+    return _COPY.sub("", _BACKUP.sub("", name.strip("#")))
+
+
+def _is_called_as_secret(directory: str, name: str) -> bool:
+    """Return whether a file in a directory, in small letters, looks like a secret by this name."""
+    lower = name.lower()
+    if (directory, lower) in _IN_DIRECTORIES:
         return True
-    if _matches_any(_KEY_STORES, name):
-        return not name.endswith(".pub")
-    is_account = _matches_any(_ACCOUNTS, name) or bool(_TOLD_BY_FORMAT.fullmatch(name))
-    return is_account and not _TEMPLATE.search(name)
+    if _matches_any(_KEY_STORES, lower):
+        return not lower.endswith(".pub")
+    words = _NEXT_WORD.sub("-", name).lower()
+    is_account = _matches_any(_ACCOUNTS, lower) or bool(_TOLD_BY_FORMAT.fullmatch(words))
+    return is_account and not _TEMPLATE.search(lower)
 
 
 def is_secret_text(path: str, text: str) -> bool:
@@ -95,7 +135,7 @@ def is_secret_text(path: str, text: str) -> bool:
     """
     if any(header.search(text) for header in _PRIVATE_KEYS):
         return True
-    name = path.rpartition("/")[2].lower()
+    name = _name_of_original(path.rpartition("/")[2]).lower()
     return _matches_any(_KEY_TEXTS, name) and not _PUBLIC.search(text)
 
 
