@@ -477,6 +477,24 @@ def test_a_named_link_says_where_it_leads_and_sends_no_secret(stage: Stage, clon
     assert f"absolute.md is a link to {target.parent / 'notes.txt'}" in done.err
 
 
+@pytest.mark.parametrize("name", ["keys/id_rsa", "./docs/../keys/id_rsa", "{}/keys/id_rsa"])
+def test_a_name_that_leads_through_a_link_sends_no_secret(
+    stage: Stage, cloned: Path, name: str
+) -> None:
+    """As the shell makes names of `*/*` in a stranger's directory."""
+    target = cloned.parent / ".ssh/id_rsa"
+    name = name.format(cloned)
+    told = f"leads through a link to {target}, which looks like a secret"
+    stage.costs_nothing(2, "ask", "What?", "-f", "a.py", name, cwd=cloned, told=told)
+    (target.parent / "plain.txt").write_text("nothing special")
+    done = stage.ok("ask", "What?", "-f", "keys/plain.txt", cwd=cloned)
+    assert f"keys/plain.txt leads through a link to {target.parent / 'plain.txt'}" in done.err
+    done = stage.ok("ask", "What?", "-f", "keys/*", cwd=cloned)
+    assert f"keys/* leads through a link to {target.parent / '*'}" in done.err
+    assert "PRIVATE KEY" not in str(stage.server.requests)
+    stage.ok("ask", "What?", "-f", target, cwd=cloned)
+
+
 SECRETS = """
     id_rsa id_ed25519 id_rsa_work server.pem server.key key.p12 key.pfx store.jks my.keystore \
 putty.ppk pass.kdbx

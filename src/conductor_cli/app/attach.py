@@ -200,6 +200,8 @@ class Attacher:
             return [self._attach_named(path)]
         if path.is_symlink():
             self.tell(f"{name} is a link to {path.resolve()}")
+        elif _leads_through_link(path):
+            self.tell(f"{name} leads through a link to {path.resolve()}")
         tree = list_files(path)
         files = self._attach_tree(tree, name)
         left_out = _describe_left_out(tree)
@@ -262,17 +264,20 @@ class Attacher:
         # The shell may have made the name from a pattern, and a link in a stranger's directory
         # leads anywhere.
         target = path
-        if path.is_symlink() and path.is_file():
+        how = "is"
+        if not path.is_symlink():
+            how = "leads through"
+        if _leads_through_link(path) and path.is_file():
             target = path.resolve()
         name = target.absolute().as_posix()
         is_secret = is_secret_name(name) or is_secret_text(name, file.text)
         if target == path and is_secret:
             self.tell(f"{path} looks like a secret, and is attached because it is named")
         elif is_secret:
-            message = f"{path} is a link to {target}, which looks like a secret"
+            message = f"{path} {how} a link to {target}, which looks like a secret"
             raise UsageError(message, hint=f"to attach it, name it: -f {shlex.quote(str(target))}")
         elif target != path:
-            self.tell(f"{path} is a link to {target}")
+            self.tell(f"{path} {how} a link to {target}")
         return file
 
     def _attach_tree(self, tree: FileTree, name: str) -> list[File]:
@@ -474,6 +479,24 @@ class Attacher:
         message = f"{name} is larger than {limit // _MB} MB, the limit for a {NAMES[media_type]}"
         command = f"conductor config set {_limit_setting(media_type)} {math.ceil(size / _MB)}"
         raise UsageError(message, hint=f"make it smaller, or raise the limit: {command}")
+
+
+def _leads_through_link(path: Path) -> bool:
+    """Return whether a path is a link, or goes through one below the working directory.
+
+    What is above that directory, and other absolute paths, are the user's own.
+    """
+    if path.is_symlink():
+        return True
+    here = Path.cwd()
+    if path.is_absolute():
+        if not path.is_relative_to(here):
+            return False
+        path = path.relative_to(here)
+    for above in path.parents:
+        if above.name not in {"", ".."} and (here / above).is_symlink():
+            return True
+    return False
 
 
 def _limit_setting(media_type: str) -> str:
