@@ -142,3 +142,26 @@ def test_a_rule_has_to_allow_each_address(policy: Policy, allowed: bool) -> None
     assert party.provider == "a.example, b.example"
     assert (not policy.denial_reason(party)) == allowed
     assert Policy(files_only=policy.allow).allows_files(party) == (not policy.allow or allowed)
+
+
+def test_a_reply_without_a_word_counts_and_no_other_server_is_asked(two: list[Loopback]) -> None:
+    """It may have thought for long. Another call is for the run to make, which reserves it."""
+    two[0].script = owned("vllm", saying(delta(finish="stop"), usage(50, 4000)))
+
+    async def once() -> tuple[ModelError, str]:
+        model = opened(*two)
+        with pytest.raises(ModelError) as failed:
+            await ask(model)
+        after = await ask(model)
+        await model.close()
+        return failed.value, after
+
+    error, after = asyncio.run(once())
+    assert error.reason == "empty_answer"
+    assert error.usage is not None
+    assert error.usage.tokens_out == 4000
+    assert [sum(request.method == "POST" for request in server.requests) for server in two] == [
+        1,
+        1,
+    ]
+    assert after == "two"

@@ -68,7 +68,8 @@ class SeveralServers:
             except ModelError as error:
                 if error.retryable:
                     self._leave_out(server)
-                may_try_next = error.retryable and is_silent
+                # Where tokens were used, there is no room for those of another call.
+                may_try_next = error.retryable and is_silent and error.usage is None
                 if not may_try_next or len(tried) == len(self._servers):
                     raise
             else:
