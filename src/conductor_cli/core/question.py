@@ -187,6 +187,11 @@ def fence(tag: str, text: str, **origin: str) -> str:
     return f"<{mark}{attributes}>\n{text}\n</{mark}>"
 
 
+def quoted_file(file: File) -> str:
+    """Return the text of a file between tags with its name."""
+    return fence("file", file.text, name=file.name)
+
+
 _CLOSING_TAG: Final = re.compile(r"</[a-z]+-[0-9a-f]{8}>")
 
 
@@ -339,7 +344,7 @@ def _compare(
 def _file_text(file: File, text: str, accepts: Collection[MediaKind]) -> str:
     """Return a file between tags, or that it is attached, or cannot be seen."""
     if file.attachment is None or not _is_only_named(file, accepts):
-        return fence("file", text, name=file.name)
+        return quoted_file(replace(file, text=text))
     about = f"The file {_QUOTED(file.name)} ({describe_media(file.attachment)})"
     if file.is_sent_to(accepts):
         return f"{about} is attached to this message."

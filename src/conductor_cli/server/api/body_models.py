@@ -48,7 +48,7 @@ from conductor_cli.core.media import (
     image_size,
     media_type_of,
 )
-from conductor_cli.core.question import fence
+from conductor_cli.core.question import File, fence, quoted_file
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.schema_check import CheckStopped, find_schema_fault
 from conductor_cli.server.api.request import ClientRequest, RequestError
@@ -538,8 +538,13 @@ def uploaded(decode: Callable[[str], bytes], read: Callable[[bytes], Upload]) ->
     return BeforeValidator(validate, json_schema_input_type=str | dict[str, Any])
 
 
+MAX_FILE_NAME: Final = 200  # Characters of a name that are kept
+
+
 class AttachmentCollector:
     """Collects what the messages of one request carry. `blobs` are the bytes by their SHA-256.
+
+    `texts` are the files of text, by the words that stand for each in a message.
 
     What is sent twice, as in each turn of a conversation, is one attachment with one name. Only
     the detail that is asked for may differ.
@@ -547,22 +552,23 @@ class AttachmentCollector:
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
+        self.texts: dict[str, File] = {}
         self._known: dict[str, Attachment] = {}
 
     def keep(
         self, upload: Upload, name: str | None = None, detail: ImageDetail | None = None
     ) -> str | Attachment:
         """Return an attachment; for a file of text, the quoted text."""
-        name = one_line(name or "")
+        name = one_line(name or "")[:MAX_FILE_NAME]
         if upload.text is not None:
-            return fence("file", upload.text, name=name or "file")
+            return self.quote(upload.text, name or "file")
         sha256 = hashlib.sha256(upload.content).hexdigest()
         if sha256 not in self._known:
             kind = "document" if upload.media_type == PDF else "image"
             default_name = f"{kind}-{len(self._known) + 1}.{_ENDINGS[upload.media_type]}"
             self.blobs[sha256] = upload.content
             self._known[sha256] = Attachment(
-                name=name[:200] or default_name,
+                name=name or default_name,
                 media_type=upload.media_type,
                 sha256=sha256,
                 size=len(upload.content),
@@ -571,6 +577,13 @@ class AttachmentCollector:
             )
         known = self._known[sha256]
         return replace(known, detail=detail) if detail else known
+
+    def quote(self, text: str, name: str) -> str:
+        """Return the words that stand for a file of text in a message."""
+        file = File(name=name, text=text)
+        quoted = quoted_file(file)
+        self.texts[quoted] = file
+        return quoted
 
     def take(self, parts: Iterable[Part] | None) -> ContentPieces:
         """Return what the parts of a content become."""

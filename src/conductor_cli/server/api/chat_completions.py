@@ -283,6 +283,7 @@ class ChatCompletionsApi:
         return ClientRequest(
             messages=_read_messages(request_body.messages, files),
             blobs=files.blobs,
+            texts=files.texts,
             max_tokens=request_body.max_completion_tokens or request_body.max_tokens,
             effort=effort if isinstance(effort, str) else "",
             include_usage=bool(

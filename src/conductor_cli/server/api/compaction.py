@@ -32,7 +32,7 @@ class CompactionEncoder(ResponsesEncoder):
         item = {
             "id": f"cmp_{self.run}_0",
             "type": "compaction",
-            "encrypted_content": write_compaction(answer.text),
+            "encrypted_content": write_compaction(answer.text, quotes_files=answer.quotes_files),
         }
         return {
             "id": f"resp_{self.run}",

@@ -510,6 +510,7 @@ class MessagesApi:
             model=request_body.model,
             messages=_read_turns(request_body, files),
             blobs=files.blobs,
+            texts=files.texts,
             tools=kept,
             tool_choice=choice,
             hosted=unique_texts(needed),

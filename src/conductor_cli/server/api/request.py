@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any, Literal, Protocol
 
 from conductor_cli.core.chat import Finish, Message, Tool, ToolCall, ToolChoice
+from conductor_cli.core.question import File
 from conductor_cli.core.usage import NO_USAGE, Usage
 
 UtilityPurpose = Literal[
@@ -26,7 +27,8 @@ class ClientRequest:
 
     `model` is the name as the client wrote it. `messages` begin with all system texts as one
     message, if there are any; the conversation follows word for word. `blobs` are the bytes of what
-    the messages carry, by their SHA-256. `schema` is the JSON Schema of the answer, which
+    the messages carry, by their SHA-256, and `texts` are the files of text that they quote, by the
+    words that do so. `schema` is the JSON Schema of the answer, which
     `require_schema` checks, and `schema_field` the field that it is in; `json_only` asks for JSON
     of any form. `hosted` are the kinds of tools that the answer needs and that the API's own
     provider would run, such as `web_search`. `effort` may be any word. `max_cost` is in US dollars
@@ -45,6 +47,7 @@ class ClientRequest:
     model: str
     messages: tuple[Message, ...]
     blobs: Mapping[str, bytes] = field(default_factory=dict)
+    texts: Mapping[str, File] = field(default_factory=dict)
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice | Tool = "auto"
     hosted: tuple[str, ...] = ()
@@ -148,7 +151,8 @@ class ServedAnswer:
 
     `reasoning` is the narration of plan and steps that a stream shows. `notices` are what a reader
     should know about how the answer came about. `stop_sequence` is the stop text of the client that
-    ended the answer, where that is known. `seconds` is how long it took.
+    ended the answer, where that is known. `seconds` is how long it took. With `quotes_files` it may
+    quote files of its conversation.
     """
 
     run: str
@@ -160,6 +164,7 @@ class ServedAnswer:
     tool_calls: tuple[ToolCall, ...] = ()
     stop_sequence: str = ""
     seconds: float = 0.0
+    quotes_files: bool = False
 
 
 class AnswerEncoder(Protocol):

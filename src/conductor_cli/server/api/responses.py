@@ -625,6 +625,7 @@ class ResponsesApi:
         return ClientRequest(
             messages=_read_items(request_body, files),
             blobs=files.blobs,
+            texts=files.texts,
             max_tokens=request_body.max_output_tokens,
             effort=effort if isinstance(effort, str) else "",
             include_usage=True,
@@ -717,7 +718,7 @@ def _read_items(parsed: ResponsesBody, files: AttachmentCollector) -> tuple[Mess
         elif isinstance(item, _ClientOutputItem):
             talk.append(item.read(f"input[{number}]"))
         elif isinstance(item, _CompactionItem):
-            talk.append(read_compaction(item.encrypted_content, f"input[{number}]"))
+            talk.append(read_compaction(item.encrypted_content, f"input[{number}]", files))
         elif isinstance(item, _CallItem):
             arguments = item.arguments or ""
             if item.type == "custom_tool_call":
@@ -760,20 +761,29 @@ COMPACTION: Final = "conductor:"
 """How the content of a compaction item begins. It is the summary itself, which is no secret."""
 
 
-def write_compaction(summary: str) -> str:
+COMPACTION_OF_FILES: Final = "conductor-files:"
+"""The same where the summary may quote files: it is a file then, too, for all rules about these."""
+
+
+def write_compaction(summary: str, *, quotes_files: bool = False) -> str:
     """Return what a compaction item has as its `encrypted_content`."""
-    return f"{COMPACTION}{b64encode(summary.encode()).decode()}"
+    prefix = COMPACTION_OF_FILES if quotes_files else COMPACTION
+    return f"{prefix}{b64encode(summary.encode()).decode()}"
 
 
-def read_compaction(content: str, where: str) -> Message:
+def read_compaction(content: str, where: str, files: AttachmentCollector) -> Message:
     """Return a summary as a message. Raises `RequestError` for an item of another server."""
-    if not content.startswith(COMPACTION):
+    if not content.startswith((COMPACTION, COMPACTION_OF_FILES)):
         message = "is not of this server, so nobody here can read it: send the conversation itself"
         raise refused(f"{where}.encrypted_content", message)
     try:
-        decoded = b64decode(content.removeprefix(COMPACTION), validate=True)
+        decoded = b64decode(content.partition(":")[2], validate=True)
         summary = decoded.decode()
     except ValueError:
         raise refused(f"{where}.encrypted_content", "is damaged") from None
-    text = f"The conversation before this was compacted to:\n{fence('summary', summary)}"
+    if content.startswith(COMPACTION_OF_FILES):
+        quoted = files.quote(summary, "summary")
+    else:
+        quoted = fence("summary", summary)
+    text = f"The conversation before this was compacted to:\n{quoted}"
     return Message(role="user", content=text)

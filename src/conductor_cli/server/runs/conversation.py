@@ -222,6 +222,55 @@ def _start_of_heading(text: str, position: int, line: int) -> int:
     return start
 
 
+MAX_FILE_TAG: Final = 2000  # Characters of the tag that opens the text of a file, with its name
+
+
+def _without_files(
+    talk: Sequence[Message], texts: Mapping[str, File]
+) -> tuple[tuple[Message, ...], tuple[File, ...]]:
+    """Return the conversation without the files of text that it quotes, and these.
+
+    So they are files to every rule, as images and PDF documents are.
+    """
+    if not texts:
+        return tuple(talk), ()
+    by_tag = {quoted.partition("\n")[0]: quoted for quoted in texts}
+    messages = list[Message]()
+    found = dict[str, File]()
+    for message in talk:
+        kept = list[str]()
+        position = 0
+        for start, quoted in _quoted_files(message.content, by_tag):
+            kept.append(message.content[position:start])
+            position = start + len(quoted)
+            found[quoted] = texts[quoted]
+        if position:
+            rest = "".join([*kept, message.content[position:]])
+            messages.append(replace(message, content=rest.strip("\n")))
+        else:
+            messages.append(message)
+    return tuple(messages), tuple(found.values())
+
+
+def _quoted_files(text: str, by_tag: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+    """Yield where each quoted file begins in a text, and all of its words.
+
+    No file has its own mark in its text, so no part of a text is compared with it twice.
+    """
+    position = 0
+    while (tag := _FILE_TAG.search(text, position)) is not None:
+        start = tag.start()
+        position = tag.end()
+        end = max(text.find("\n", start, start + MAX_FILE_TAG), start)
+        quoted = by_tag.get(text[start:end], "")
+        if quoted and text.startswith(quoted, start):
+            yield start, quoted
+            position = start + len(quoted)
+
+
+_FILE_TAG: Final = re.compile(r"<file-[0-9a-f]{8} ")  # As `fence` begins one
+
+
 def _find_aider_rules(text: str) -> int:
     """Return where the rules of a format begin; -1 where there are none."""
     if text.startswith(_AIDER_RULES):
@@ -628,7 +677,8 @@ def _question(
         echo=request.echo,
         origin=_hash(talk),
     )
-    messages, context = without_context(talk)
+    shown, texts = _without_files(talk, request.texts)
+    messages, context = without_context(shown)
     *history, newest_turn = _turns(messages)
     schema = request.schema
     if schema is None and request.json_only:
@@ -638,7 +688,7 @@ def _question(
         text=_joined((newest_turn.question, newest_turn.answer)),
         system="\n\n".join(system),
         history=tuple(history),
-        files=tuple(files.values()),
+        files=(*files.values(), *texts),
         schema=schema,
         conversation=conversation,
         context=context,

@@ -108,6 +108,7 @@ def outcome_of(
         tool_calls=() if refusal else sign(trace),
         stop_sequence=last.stop_sequence if last is not None else "",
         seconds=trace.at,
+        quotes_files=trace.question.holds_files,
     )
 
 

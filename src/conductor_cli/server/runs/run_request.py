@@ -20,17 +20,23 @@ from typing import Any, Final, TypeVar, cast
 
 from conductor_cli.app.attach import PDF_LIMITS, Attacher
 from conductor_cli.app.rehearsal import DEMO_ANSWER, demo_question, is_rehearsal_run
-from conductor_cli.app.worker_selection import keep_policy_of, offered_workers, resolve_pool
+from conductor_cli.app.worker_selection import (
+    build_guard,
+    keep_policy_of,
+    offered_workers,
+    resolve_pool,
+)
 from conductor_cli.app.worker_tools import keep_tools_of, pool_with_tools
 from conductor_cli.config.project import narrow
 from conductor_cli.config.settings import Settings, find_setting
 from conductor_cli.core.chat import Attachment, Message, text_size
+from conductor_cli.core.data_policy import DataPolicy
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.events import Mode
 from conductor_cli.core.formatting import format_list
 from conductor_cli.core.mappings import names_of
 from conductor_cli.core.plan import SELF, Plan, Step
-from conductor_cli.core.question import File
+from conductor_cli.core.question import File, Question, quoted_file
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.discovery import OWN_MODELS
@@ -298,7 +304,8 @@ async def build_job(
     attacher = Attacher(attachments, settings, remarks.append)
     parsed = await _parse_conversation(starter, request, attacher, principal)
     if purpose is not None and parsed.plan is None and not settings.rehearsal:
-        parsed = replace(parsed, plan=await _utility_plan(starter, settings, purpose))
+        plan = await _utility_plan(starter, settings, purpose, parsed.question)
+        parsed = replace(parsed, plan=plan)
     only = starter.options.workers
     if request.hosted:
         only = await _workers_for_hosted(settings, request.hosted, only)
@@ -336,13 +343,18 @@ def _with_request_limit(settings: Settings, max_cost: Decimal | None) -> Setting
 
 
 async def _utility_plan(
-    starter: RunStarter, settings: Settings, purpose: UtilityPurpose
+    starter: RunStarter, settings: Settings, purpose: UtilityPurpose, question: Question
 ) -> Plan | None:
-    """The plan that the cheapest worker does a request alone; None where no worker has a price."""
+    """The plan that the cheapest worker which may see all of it does a request alone.
+
+    None where no such worker has a price.
+    """
     available, _ = await resolve_pool(settings, None, starter.options.workers)
+    guard = build_guard(settings, available, None)
+    policy = DataPolicy(guard, available.names, question, needs_files=True)
     prices = list[tuple[Decimal, str]]()
     for worker in available:
-        if worker.price is not None:
+        if worker.price is not None and worker.name in policy.allowed:
             prices.append((worker.price.input + worker.price.output, worker.name))
     if not prices:
         return None
@@ -491,9 +503,13 @@ async def _parse_conversation(
                 400, "previous_response_not_found", message, param="previous_response_id"
             )
         request = continue_response(request, earlier, starter.call_ids)
+        texts = dict(request.texts)
         for file in earlier.question.files:
             if file.attachment is not None:
                 files[file.attachment.sha256] = file
+            else:
+                texts[quoted_file(file)] = file
+        request = replace(request, texts=texts)
     await _attach_files(request, attacher, files)
     workers: Workers = {}
     if files or any(message.tool_calls for message in request.messages):
