@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import conductor_cli
-from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
+from conductor_cli.core.errors import ConductorUnusable, ConfigError, PolicyError, UsageError
 from tests.cli.stage import TWO, Stage, refuses, says, stalls
 from tests.server.plain_api import until
 from tests.servers import SeenRequest, Wire
@@ -26,6 +26,14 @@ def test_a_run_is_iterated_answered_stored_and_replayed(stage: Stage) -> None:
     assert run.usage.calls == 3
     assert list(conductor_cli.replay(run.id)) == events
     assert conductor_cli.load_trace("last").answer == "beta answers"
+
+
+def test_one_worker_answers_without_a_planner(stage: Stage) -> None:
+    stage.configure(workers=("alpha", "beta"), conductor=None)
+    with conductor_cli.open(workers=["alpha"]) as orchestra:
+        assert orchestra.ask("How many?").answer == "alpha answers"
+    with pytest.raises(ConductorUnusable), conductor_cli.open():
+        pass
 
 
 def test_the_answer_alone_runs_the_question(stage: Stage) -> None:

@@ -674,6 +674,25 @@ def test_a_planner_without_a_price_is_told_as_what_it_is(one_worker: Stage, tmp_
     )
 
 
+def test_a_batch_for_one_worker_needs_no_planner_and_no_price_of_one(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """Each question is one call, as with `ask`; where a plan is wanted, a planner has to be there."""
+    stage.configure(workers={"alpha": PRICE}, conductor=None)
+    stage.models["alpha"] = echo
+    source = numbers(tmp_path / "q.jsonl", 3)
+    stage.ok("batch", source, "-o", tmp_path / "free.jsonl", "--yes")
+    stage.configure(workers={"alpha": PRICE, "beta": PRICE})
+    limited = ("batch", source, "-o", tmp_path / "limited.jsonl", "--max-cost", "100")
+    stage.fails(3, *limited, told="which plans")
+    stage.ok(*limited, "--workers", "alpha")
+    assert len(stage.asked("alpha")) == 6
+    assert not stage.asked("planner")
+    stage.configure(workers={"alpha": PRICE}, conductor=None)
+    ultra = ("batch", source, "-o", tmp_path / "ultra.jsonl", "--yes", "--mode", "ultra")
+    stage.fails(5, *ultra, told="no planner is chosen")
+
+
 needs_ray = pytest.mark.skipif(
     find_spec("ray") is None, reason="ray is not installed: make train-setup"
 )

@@ -297,6 +297,33 @@ def test_another_model_plans_from_the_next_question_on(
     assert "there are no tools" in stderr
 
 
+def test_one_worker_answers_in_a_chat_without_a_planner(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What wants a planner says that there is none, and the next question is answered again."""
+    stage.configure(workers=("alpha",), conductor=None)
+    chat = talk("Why?", "/plan Why not?", "/mode ultra", "How?")
+    assert [run.answer for run in chat.runs] == ["alpha answers"] * 2
+    assert len(stage.posts) == 2
+    assert capsys.readouterr().err.count("no planner is chosen") == 2
+
+
+@pytest.mark.parametrize(
+    ("workers", "model", "lacks"),
+    [
+        (("alpha",), None, False),
+        (("alpha", "beta"), None, True),
+        (("alpha", "beta"), "beta", False),
+    ],
+)
+def test_a_chat_says_that_a_planner_is_missing_only_where_one_is_needed(
+    stage: Stage, workers: tuple[str, ...], model: str | None, lacks: bool
+) -> None:
+    stage.configure(workers=workers, conductor=None)
+    chat = ChatSession(GlobalOptions(), RunOptions(progress="none"), model=model)
+    assert asyncio.run(chat.lacks_planner()) is lacks
+
+
 def test_an_earlier_name_of_a_command_works_and_says_the_present_one(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,16 @@ def test_an_answer_comes_whole_with_the_run_that_gave_it(stage: Stage) -> None:
     )
 
 
+def test_one_worker_answers_without_a_planner(stage: Stage) -> None:
+    stage.configure(workers=("alpha",), conductor=None)
+    with serving() as server:
+        answers = [server.ask().json(), server.ask().json()]
+        planned = server.ask(model="conductor-ultra")
+    assert [answer["text"] for answer in answers] == ["alpha answers"] * 2
+    assert planned.json()["error"]["code"] == "planner_unusable"
+    assert len(stage.posts) == 2
+
+
 def test_a_stream_tells_the_plan_and_then_the_answer_as_it_comes(stage: Stage) -> None:
     stage.plan = TWO
     stage.models["beta"] = says("It ", "is ", "so.")

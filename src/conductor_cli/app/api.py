@@ -29,7 +29,14 @@ from typing import Any, Self, TypedDict, Unpack
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from conductor_cli.app.attach import Attacher
-from conductor_cli.app.driver import PLAN_DROPPED, Job, begin_run, open_store, perform
+from conductor_cli.app.driver import (
+    PLAN_DROPPED,
+    Job,
+    begin_run,
+    open_store,
+    opens_planner,
+    perform,
+)
 from conductor_cli.app.opening import OpenedOrchestra, OpeningRequest, open_orchestra
 from conductor_cli.config.schema import find_setting
 from conductor_cli.config.settings import Settings, load_settings
@@ -228,9 +235,11 @@ class AsyncConductor:
 
         Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`.
         """
+        job = Job(spec=RunSpec(question=Question(text="")), settings=self.settings)
         request = OpeningRequest(
             settings=self.settings,
             only=self._workers,
+            planning=await opens_planner(job, self._workers),
             seed=self._seed,
             attachments=self._attachments,
             learning=True,

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Final
 
 from conductor_cli.app.attach import check_total
+from conductor_cli.app.planner_resolution import has_no_model
 from conductor_cli.app.rehearsal import check_question
 from conductor_cli.app.telemetry import watch_run
 from conductor_cli.app.worker_selection import resolve_pool
@@ -107,6 +108,17 @@ async def needs_planner(job: Job, only: Sequence[str]) -> bool:
         spec = _may_skip_planner(job, stored=False)
         return not leaves_no_choice(spec, pool, job.settings["conductor.mode"], job.settings.limits)
     return True
+
+
+async def opens_planner(job: Job, only: Sequence[str]) -> bool:
+    """Return whether a program with many jobs opens a planner, of which this is the first.
+
+    A later one may want the planner that is chosen: to show a plan, or to review an answer. Where
+    none is chosen, one worker answers as for a single job.
+    """
+    if has_no_model(job.settings):
+        return await needs_planner(job, only)
+    return job.needs_planner
 
 
 def open_store(settings: Settings, *, wanted: bool) -> Traces | None:

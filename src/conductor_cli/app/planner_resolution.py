@@ -155,8 +155,10 @@ def has_no_model(settings: Settings) -> bool:
 
     Then only downloading or naming one can help.
     """
+    if settings["planner.model"]:
+        return False
     store = open_model_store(settings)
-    return not settings["planner.model"] and not store.manifests() and not store.damaged()
+    return not store.manifests() and not store.damaged()
 
 
 def _is_url(text: str) -> bool:

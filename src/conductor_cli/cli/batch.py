@@ -28,7 +28,7 @@ from conductor_cli.app.batches.limit import (
 from conductor_cli.app.batches.ray_nodes import NodeAsker
 from conductor_cli.app.batches.shared import SharedQuestions, batch_hash, shard_count
 from conductor_cli.app.batches.shared_budget import SharedBudget
-from conductor_cli.app.driver import begin_run, perform_unseen
+from conductor_cli.app.driver import begin_run, needs_planner, perform_unseen
 from conductor_cli.app.ray_jobs import check_node, models_of, ray_cluster
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.confirmation import confirm_cost
@@ -38,6 +38,7 @@ from conductor_cli.cli.session import Session
 from conductor_cli.cli.signals import on_signal
 from conductor_cli.core.errors import ConfigError, Failure, PolicyError, UsageError
 from conductor_cli.core.formatting import format_count, format_money
+from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cost import has_no_cost
@@ -154,7 +155,7 @@ async def _run(session: Session, batch: batches.Batch, request: _Request) -> int
     if batch.ignored:
         print_notice(_ignored_line(batch.ignored))
     if progress.done < progress.total:
-        async with session.opened(only=session.options.worker_names) as orchestra:
+        async with _opened(session) as orchestra:
             if not _is_agreed(session, orchestra, progress, request):
                 print_notice("nothing was asked")
                 return 0
@@ -170,6 +171,15 @@ async def _run(session: Session, batch: batches.Batch, request: _Request) -> int
                 print_notice(_stopped_line(batch.progress))
                 return failure.exit_code
     return _report(session, batch.progress, request)
+
+
+@asynccontextmanager
+async def _opened(session: Session) -> AsyncIterator[Orchestra]:
+    """Open who answers, without a planner where one worker does."""
+    only = session.options.worker_names
+    planning = await needs_planner(session.job(RunSpec(question=Question(text=""))), only)
+    async with session.opened(only=only, planning=planning) as orchestra:
+        yield orchestra
 
 
 def _ignored_line(ignored: Mapping[str, int]) -> str:
@@ -193,7 +203,7 @@ def _is_agreed(
     if request.max_cost is not None:
         check_prices(orchestra)
         return True
-    if has_no_cost(orchestra, planned=True):
+    if has_no_cost(orchestra, planned=orchestra.team.model is not None):
         return True
     left = format_count(progress.total - progress.done, "question")
     lines = [
@@ -301,7 +311,7 @@ async def _open_on_node(
     """Open a conductor on a node of Ray, by the settings and keys of that node."""
     session = Session(common, options)
     check_node(session.settings, first)
-    async with session.opened(only=options.worker_names) as opened:
+    async with _opened(session) as opened:
         if models_of(opened) != models:
             hint = "give each node the same config.toml"
             raise ConfigError("it has other workers, another planner or another policy", hint=hint)

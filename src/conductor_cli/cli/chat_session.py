@@ -14,9 +14,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from conductor_cli.app.driver import RunResult
+from conductor_cli.app.driver import RunResult, needs_planner, opens_planner
 from conductor_cli.app.learning import rate_run
 from conductor_cli.app.opening import LoadedModels, OpenedOrchestra, OpeningRequest, open_orchestra
+from conductor_cli.app.planner_resolution import has_no_model
 from conductor_cli.app.rehearsal import check_question
 from conductor_cli.app.worker_selection import offered_workers, policy_objection
 from conductor_cli.cli.chat_prompt import ChatEnded
@@ -41,6 +42,7 @@ from conductor_cli.run import Orchestra, RunSpec
 from conductor_cli.state.interfaces import AttachmentStore
 
 _NAME: Final = re.compile(r"\w[\w.-]{0,39}")
+SOME_QUESTION: Final = RunSpec(question=Question(text=""))
 TERMINATED_EXIT_CODE: Final = 143  # That of a run that SIGTERM ended
 
 
@@ -156,15 +158,22 @@ class ChatSession:
         self._continued = None
         await self.change({})
 
+    async def lacks_planner(self) -> bool:
+        """Return whether questions have to be planned, and no model is there to plan them."""
+        if self.rehearsal or not has_no_model(self.session.settings):
+            return False
+        return await needs_planner(self.session.job(SOME_QUESTION), self.only)
+
     def begin(self) -> None:
         """Begin to open the conductor and load its model in the background."""
         self._loading = asyncio.create_task(self._load())
 
     async def _open(self, session: Session, only: Sequence[str]) -> OpenedOrchestra:
+        job = session.job(SOME_QUESTION)
         request = OpeningRequest(
             settings=session.settings,
             only=only,
-            planning=not session.settings.plain_model,
+            planning=not session.settings.plain_model and await opens_planner(job, only),
             seed=self._options.seed,
             loaded=self._loaded,
             attachments=session.attachments,
@@ -185,7 +194,7 @@ class ChatSession:
             return
         names = ", ".join(orchestra.team.pool.names)
         line = f"{without_file_hash(orchestra.team.name)} plans for {names}"
-        if self.model is not None:
+        if orchestra.team.model is None:
             line = f"{names} answers, and nothing is planned"
         # /model says itself which model answers from then on.
         is_told = self.model is not None and self._has_chosen_model

@@ -17,7 +17,7 @@ from typing import Final
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
-from conductor_cli.app.planner_resolution import has_no_model, open_model_store
+from conductor_cli.app.planner_resolution import open_model_store, resolve_planner
 from conductor_cli.app.traces import describe_offer, export_conversation
 from conductor_cli.app.worker_tools import TOOLS_SETTING, list_tool_servers
 from conductor_cli.cli import output as out
@@ -192,6 +192,8 @@ async def _plan(chat: ChatSession, argument: str) -> None:
     _check_planned(chat, "plan")
     if not argument:
         raise UsageError("/plan needs a question", hint="/trace shows the plan of the last run")
+    if (await chat.open()).team.model is None:
+        resolve_planner(chat.session.settings)  # which raises what is to be done
     result = await chat.ask(argument, plan_only=True)
     if result.exit_code == 0 and isinstance(result.run.trace.plan, Plan):
         around = chat.session.output_context
@@ -677,7 +679,7 @@ async def answer_messages(chat: ChatSession, prompt: ChatPrompt, reading: asynci
     if chat.turns and not chat.session.quiet:
         prompt.tell(f"continuing run {chat.turns[-1].run}: {describe_conversation(chat.turns)}")
     try:
-        if chat.rehearsal or not has_no_model(settings):
+        if not await chat.lacks_planner():
             chat.begin()
         elif not chat.session.quiet:
             prompt.tell(NO_MODEL)

@@ -168,7 +168,15 @@ def _scale(estimate: PlanEstimate, factor: float) -> PlanEstimate:
 
 
 def estimate_most(question: Question, orchestra: Orchestra) -> Decimal:
-    """Return the US dollars that a question costs at most, but for retries and repaired plans."""
+    """Return the US dollars that a question costs at most, but for retries and repaired plans.
+
+    Without a planner one worker answers it in one call.
+    """
+    team = orchestra.team
+    if team.model is None:
+        names = team.pool.without_self().names
+        calls = chain_estimates(question, names, (1, 1, 1), team.pool, team.worker_profile)
+        return calls.high.cost[1]
     system = System(name="", configure=lambda setup: setup)
     case = Case(id="1", question=question.text, answer="")
     return _estimate_case(system, case, RunSetup.of(orchestra)).high.cost[1]

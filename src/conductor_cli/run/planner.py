@@ -164,7 +164,10 @@ async def make_plan(state: RunState) -> Failure | None:
         return None
     if state.team.model is None:
         return Failure(
-            kind="conductor", message="there is no planner to plan with", reason="no_planner"
+            kind="conductor",
+            message="there is no planner to plan with",
+            hint="choose one: conductor model use NAME; conductor setup proposes one",
+            reason="no_planner",
         )
     if not state.policy.may_show_steps(state.steps_before()):
         return _fall_back(state, "the resumed plan may reveal inputs hidden from the planner")

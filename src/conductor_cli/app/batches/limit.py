@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 def check_prices(orchestra: Orchestra) -> None:
     """Raise `PolicyError` where a limit in US dollars cannot be enforced."""
-    check_priced(unpriced_models(orchestra, planned=True), orchestra.team.name)
+    team = orchestra.team
+    check_priced(unpriced_models(orchestra, planned=team.model is not None), team.name)
 
 
 def open_budget(batch: Batch, orchestra: Orchestra, limit: Decimal | None) -> Budget:

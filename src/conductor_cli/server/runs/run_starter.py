@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from conductor_cli.app.driver import Job, begin_run, check_job, open_store, perform
+from conductor_cli.app.driver import Job, begin_run, check_job, open_store, opens_planner, perform
 from conductor_cli.app.opening import LoadedModels, OpeningRequest, open_orchestra
 from conductor_cli.config.settings import Settings
 from conductor_cli.config.watched import WatchedSettings
@@ -198,7 +198,7 @@ class RunStarter:
             settings=job.settings,
             only=job.only,
             stored=stored,
-            planning=job.needs_planner,
+            planning=await opens_planner(job, job.only),
             seed=self.options.seed,
             loaded=self.loaded,
             spend=partial(self._shared_spend, state, job.spender),
