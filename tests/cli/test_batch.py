@@ -23,7 +23,7 @@ import pytest
 
 from conductor_cli.app import evaluation, ray_jobs
 from conductor_cli.app.batches.failure_rules import MAX_REFUSED
-from tests.cli.stage import Stage, finished, refuses, says, stalls
+from tests.cli.stage import Stage, finished, limit_file_size, refuses, says, stalls
 from tests.servers import SeenRequest, Wire
 
 # US dollars for a million tokens: an answer costs 0.007
@@ -672,6 +672,25 @@ def test_a_planner_without_a_price_is_told_as_what_it_is(one_worker: Stage, tmp_
     one_worker.fails(
         3, *command, "--max-cost", "1", told=("which plans", "conductor model use NAME")
     )
+
+
+def test_a_batch_that_cannot_record_what_it_spends_says_so(
+    one_worker: Stage, tmp_path: Path
+) -> None:
+    """A disk is full, and no limit on money was set that could be reached."""
+    one_worker.configure(workers={"alpha": PRICE})
+    source = numbers(tmp_path / "q.jsonl", 1)
+    command = ("batch", source, "-o", tmp_path / "a.jsonl", "--yes", "--no-trace")
+    one_worker.ok(*command)
+    (record,) = (one_worker.home / "state/conductor-llm/batches").glob("*.spent.jsonl")
+    record.write_text("\n" * 64 * 1024)
+    numbers(source, 2)
+    done = one_worker.run(*command, under=limit_file_size(64))
+    assert done.code == 6
+    assert f"what is spent cannot be recorded: {record}: File too large" in done.err
+    assert "free some space; the same command continues" in done.err
+    assert "--max-cost to" not in done.err
+    assert len(one_worker.asked("alpha")) == 1
 
 
 def test_a_batch_for_one_worker_needs_no_planner_and_no_price_of_one(

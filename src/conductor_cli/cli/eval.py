@@ -392,6 +392,10 @@ def _limit_failure(prepared: evaluations.PreparedEvaluation, done: int) -> Failu
     if reached is not None and reached.reason != "limit_cost_all":
         message = f"{reached.message}: {done:,} of {total:,} runs are done, and cost {spent}"
     hint = f"raise --max-cost, or wait for tomorrow if it is the limit of a day; {CONTINUE}"
+    unrecorded = prepared.budget.unrecorded
+    if unrecorded is not None:
+        message = f"{unrecorded.message}: {done:,} of {total:,} runs are done, and cost {spent}"
+        hint = f"free some space; {CONTINUE}"
     return Failure(kind="limit", message=message, hint=hint)
 
 

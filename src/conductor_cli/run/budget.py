@@ -87,6 +87,7 @@ class Budget:
         self.record: Path | None = None
         # Why a run had no room, in this limit or one of the day
         self.reached: Failure | None = None
+        self.unrecorded: Failure | None = None  # Why what a call costs could not be recorded
         self._expected = expected
         self._dearest: Decimal | None = None
         self._running = 0
@@ -204,7 +205,9 @@ class Budget:
                 why = describe_system_error(error)
                 message = f"what is spent cannot be recorded: {self._log.path}: {why}"
                 hint = "free some space; the same command continues"
-                raise LimitReached(message, hint=hint, reason="limit_cost_all") from None
+                refused = LimitReached(message, hint=hint, reason="limit_cost_all")
+                self.unrecorded = refused.failure
+                raise refused from None
             self._logged.setdefault(reservation, []).append(number)
         return reservation
 

@@ -408,7 +408,8 @@ def _reading(directory: Path) -> Iterator[sqlite3.Connection | None]:
             yield database if has_table else None
     except (OSError, sqlite3.Error, ValueError) as error:
         message = f"{path} cannot be read: {describe_system_error(error)}"
-        raise ConfigError(message, hint="fix its permissions, or move it away") from None
+        hint = "free some disk space or fix its permissions; move it away only if it is damaged"
+        raise ConfigError(message, hint=hint) from None
 
 
 def _sum_calls(database: sqlite3.Connection, first: date, group: str) -> list[tuple[Any, ...]]:

@@ -75,6 +75,8 @@ def why_stopped(batch: Batch, budget: Budget, stopped: Failure | None) -> Failur
         return None
     if stopped is not None and stopped.reason != "limit_cost_all":
         return stopped
+    if budget.unrecorded is not None:
+        return budget.unrecorded
     limit = budget.limit or Decimal(0)
     message = (
         "the limit of the batch is reached: "
