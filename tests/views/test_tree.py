@@ -9,11 +9,25 @@ import pytest
 from wcwidth import wcswidth
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.terminal_text import is_sanitized
-from conductor_cli.core.trace import fold
+from conductor_cli.core.trace import NO_PLANNER, fold
+from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.views.base import Stderr
 from conductor_cli.views.tree import TreeProgress
-from tests.traces.make import RUNS, Run, crowd, hostile, nested, parallel, retry
+from tests.traces.make import (
+    RUNS,
+    Run,
+    Writer,
+    crowd,
+    hostile,
+    nested,
+    parallel,
+    retry,
+    spent,
+    started,
+)
 from tests.views.terminals import Drawn, Reflowing, Sink, open_console, without_ours
 
 HIDE = "\x1b[?25l"
@@ -124,6 +138,33 @@ def test_after_a_pause_nothing_is_written_until_close() -> None:
     assert heads[0][-3:] == ["↓", "answers", "below"]
     assert heads[1] == ["3", "claude", "✓", "0.8", "s", "41", "tokens"]
     assert drawn.screen()[-1].startswith("3 steps, ")
+
+
+def test_the_tree_of_one_call_that_was_stopped_stands_below_its_answer() -> None:
+    """Such a call is drawn only where something happened to it, and then the answer is above."""
+    run = Writer(replace(started(), conductor=NO_PLANNER))
+    only = Step(worker="gpt", subtask="Answer the question.")
+    run.steps.append(only)
+    run.add(ev.StepPlanned(at=0, step=1, last=True, worker="gpt", subtask=only.subtask, access=()))
+    run.add(ev.PlanReady(at=0, plan=Plan(steps=(only,)), usage=NO_USAGE))
+    run.start(1)
+    run.say(0.1, s1="Half of it")
+    begun = len(run.events)
+    run.add(ev.StepStopped(at=run.at, step=1, reason="cancelled", usage=spent(5, 3)))
+    error = Failure(kind="cancelled", message="interrupted")
+    run.end("Half of it", usage=spent(5, 3), error=error, partial=True)
+    drawn = Drawn(shared=True)
+    drawn.play(run.events[:begun], close=False)
+    drawn.tree.pause()
+    assert "gpt" not in "".join(drawn.screen())
+    drawn.play(run.events[begun:])
+    screen = drawn.screen()
+    assert "answers below" not in "".join(screen)
+    question = next(number for number, line in enumerate(screen) if line.startswith("? "))
+    assert not screen[question - 1]
+    step, totals = screen[question + 2 : question + 4]
+    assert step.split()[-3:] == ["cancelled,", "0.2", "s"]
+    assert totals.startswith("gpt, 8 tokens")
 
 
 @pytest.mark.parametrize("width", [30, 50, 79, 120])

@@ -129,11 +129,13 @@ class TreeProgress(RunView):
         The tree, what has changed since, the totals, and what went wrong.
         """
         self._settle()
-        self._print_tree()
-        # On a shared terminal a blank line separates the totals from the answer above them.
-        lines = list[Line]()
+        # On a shared terminal a blank line separates what follows from the answer above it.
         if self._shared and (self._answering or self._trace.answer):
-            lines.append(BLANK)
+            self._print([BLANK])
+        if self._printed is None:
+            self._answering = ""  # A tree that is printed only now stands below the answer
+            self._print_tree()
+        lines = list[Line]()
         screen = self._screen()
         if self._trace.run:
             lines += self._later_lines()
