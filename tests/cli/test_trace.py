@@ -213,6 +213,16 @@ def test_a_conversation_is_exported_from_its_runs(stage: Stage) -> None:
     assert stage.ok("trace", "export", "--conversation").out == text
 
 
+def test_an_exported_conversation_says_which_answers_are_not_whole(stage: Stage) -> None:
+    stage.models["alpha"] = says("Half of", finish="length")
+    stage.ends(7, "ask", "First?")
+    stage.models["alpha"] = says("All of it.")
+    stage.ok("ask", "-c", "Second?")
+    text = stage.ok("trace", "export", "--conversation").out
+    assert "## Answer 1\n\n(partial answer" in text
+    assert text.endswith("## Answer 2\n\nAll of it.\n")
+
+
 def test_list_can_be_filtered(stage: Stage) -> None:
     first_run = run_of(stage, "first", "alpha | - | Answer it.")
     second_run = run_of(stage, "second", TWO)

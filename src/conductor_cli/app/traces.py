@@ -225,21 +225,21 @@ def export_markdown(trace: Trace, *, live: bool = False) -> str:
     return KNOWN_SECRETS.redact(run_markdown(trace, live=live))
 
 
-def export_conversation(turns: Sequence[PastTurn], run: str) -> str:
+def export_conversation(turns: Sequence[PastTurn | Trace], run: str) -> str:
     """Return a conversation as Markdown, redacted likewise; `run` is the last one of it."""
     return KNOWN_SECRETS.redact(conversation_markdown(turns, run))
 
 
-def conversation_of(store: Traces, trace: Trace) -> tuple[PastTurn, ...]:
+def conversation_of(store: Traces, trace: Trace) -> tuple[PastTurn | Trace, ...]:
     """Return all turns of the conversation that ends with this run, from the stored runs before it.
 
     Where an earlier run is gone or cannot be read, the turns that the next one was sent stand for
     those before.
     """
-    turns = list[PastTurn]()
+    turns = list[Trace]()
     runs = set[str]()
     while True:
-        turns.insert(0, PastTurn(question=trace.question.text, answer=trace.answer))
+        turns.insert(0, trace)
         runs.add(trace.run)
         parent = trace.question.parent
         earlier = None

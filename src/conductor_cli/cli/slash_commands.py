@@ -37,7 +37,6 @@ from conductor_cli.core.formatting import format_cost, format_count, without_fil
 from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.core.mappings import names_of
 from conductor_cli.core.plan import Plan
-from conductor_cli.core.question import PastTurn
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace, describe_left_out
 from conductor_cli.models.recipients import recipient_of
@@ -397,8 +396,7 @@ async def _save(chat: ChatSession, argument: str) -> None:
         raise UsageError("there is nothing to save yet", hint="type a question")
     first = chat.turns[0]
     last = chat.turns[-1]
-    turns = [PastTurn(question=turn.question.text, answer=turn.answer) for turn in chat.turns]
-    text = export_conversation((*first.question.history, *turns), last.run)
+    text = export_conversation((*first.question.history, *chat.turns), last.run)
     path = Path(argument or f"chat-{first.run}.md").expanduser()  # noqa: ASYNC240 - a moment
     try:
         with path.open("x", encoding="utf-8") as file:  # nothing is overwritten

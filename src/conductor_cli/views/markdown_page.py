@@ -61,16 +61,18 @@ def _list(texts: Iterable[str]) -> str:
     return "\n".join(f"- {harmless_markdown(one_line(text))}" for text in texts)
 
 
-def conversation_markdown(turns: Sequence[PastTurn], run: str) -> str:
-    """Return all questions and answers of the conversation that ends with this run."""
+def conversation_markdown(turns: Sequence[PastTurn | Trace], run: str) -> str:
+    """Return all questions and answers of the conversation that ends with this run.
+
+    A turn whose run is known says where its answer is not whole.
+    """
     parts = [f"# Conversation of run {run}"]
     for number, turn in enumerate(turns, 1):
-        parts += [
-            f"## Question {number}",
-            fenced(turn.question),
-            f"## Answer {number}",
-            harmless_markdown(turn.answer) or "(none)",
-        ]
+        question = turn.question.text if isinstance(turn, Trace) else turn.question
+        parts += [f"## Question {number}", fenced(question), f"## Answer {number}"]
+        if isinstance(turn, Trace) and turn.ended and turn.outcome() != "finished":
+            parts.append(f"({harmless_markdown(one_line(describe_outcome(turn)))})")
+        parts.append(harmless_markdown(turn.answer) or "(none)")
     return "\n\n".join(parts) + "\n"
 
 
