@@ -68,8 +68,8 @@ def command_of(line: str) -> tuple[SlashCommand, str]:
 
 async def enter(chat: ChatSession, line: str) -> None:
     """Run a slash command as the chat does: an error is printed."""
-    command, rest = command_of(line)
     try:
+        command, rest = command_of(line)
         await command.act(chat, rest)
     except ConductorError as error:
         print_error(error)
@@ -375,6 +375,8 @@ def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
         ("/tools nothing", "no tool server is named 'nothing'"),
         ("/name two words", "is no name for a conversation"),
         ("/copy", "there is no answer to copy yet"),
+        ("/undo 2", "/undo takes nothing, not '2'"),
+        ("/new Why?", "put a space first"),
     ],
 )
 def test_wrong_command_changes_nothing(

@@ -125,7 +125,12 @@ def find_command(line: str) -> tuple[SlashCommand, str] | None:
         name = RENAMED[name]
     if name not in COMMANDS:
         raise UsageError(f"unknown command /{name}", hint=_hint_for(name))
-    return COMMANDS[name], argument.strip()
+    command = COMMANDS[name]
+    argument = argument.strip()
+    if argument and not command.takes:
+        message = f"/{name} takes nothing, not {argument!r:.40}"
+        raise UsageError(message, hint="to ask it as a question, put a space first")
+    return command, argument
 
 
 def _hint_for(name: str) -> str:
