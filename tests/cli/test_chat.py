@@ -193,6 +193,23 @@ def test_save_never_overwrites_a_file(
     assert "cannot be written: File exists" in stderr
 
 
+@pytest.mark.parametrize("written", ['"my {}"', "'my {}'", "my\\ {}", "my {}"])
+def test_a_path_may_be_written_as_for_a_shell(stage: Stage, tmp_path: Path, written: str) -> None:
+    """Also the name of a text without a slash, which is no path that a terminal has pasted."""
+    (tmp_path / "my notes.txt").write_text("The key is under the mat.")
+
+    async def work(chat: ChatSession) -> None:
+        await enter(chat, f"/attach {written.format('notes.txt')}")
+        await chat.ask("Why?")
+        await enter(chat, f"/save {written.format('talk.md')}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        chat = run_in_chat(work)
+    assert [file.name for file in chat.files] == ["my notes.txt"]
+    assert sorted(path.name for path in tmp_path.glob("*my*")) == ["my notes.txt", "my talk.md"]
+
+
 def test_a_new_conversation_knows_nothing_of_the_one_before(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("The key is under the mat.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -333,10 +334,27 @@ async def _system(chat: ChatSession, argument: str) -> None:
         out.print_notice("there is no system text")
 
 
+def _unquoted(path: str) -> str:
+    """Return a path as a shell would read it, where it is written as for one.
+
+    A file whose name has the quotes itself goes before.
+    """
+    is_quoted = path[:1] in ("'", '"') or "\\ " in path
+    if not is_quoted:
+        return path
+    with suppress(OSError, ValueError):  # too long for a name; a quote that is not closed
+        words = shlex.split(path)
+        if len(words) == 1 and not Path(path).exists():
+            return words[0]
+    return path
+
+
 async def _attach(chat: ChatSession, argument: str) -> None:
     if argument:
         # On this thread, so that a signal ends it.
-        chat.files.extend(chat.session.attacher.attach_all(pasted_file(argument) or argument))
+        chat.files.extend(
+            chat.session.attacher.attach_all(pasted_file(argument) or _unquoted(argument))
+        )
     for file in chat.files:
         out.print_notice(f"{describe_file(file)} goes with each question until /detach")
     if not chat.files:
@@ -402,7 +420,7 @@ async def _save(chat: ChatSession, argument: str) -> None:
     first = chat.turns[0]
     last = chat.turns[-1]
     text = export_conversation((*first.question.history, *chat.turns), last.run)
-    path = Path(argument or f"chat-{first.run}.md").expanduser()  # noqa: ASYNC240 - a moment
+    path = Path(_unquoted(argument) or f"chat-{first.run}.md").expanduser()  # noqa: ASYNC240 - a moment
     try:
         with path.open("x", encoding="utf-8") as file:  # nothing is overwritten
             file.write(text)
