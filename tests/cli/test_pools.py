@@ -565,6 +565,10 @@ def test_a_pool_is_set_shown_used_and_removed(stage: Stage) -> None:
     assert done.out == "pools.small = beta, alpha; to use it: conductor ask --pool small …\n"
     assert stage.own_settings["pools"] == {"small": {"workers": ["beta", "alpha"]}}
     assert stage.ok("config", "show", "pools.small").out == "beta, alpha\n"
+    (row,) = stage.ok("config", "show", "pools").out.splitlines()[1:]
+    assert row.split() == ["pools.small", "beta,", "alpha", str(stage.own_file)]
+    shown = stage.ok("config", "show", "pools", "--json").json
+    assert shown == stage.ok("config", "show", "pools.small", "--json").json
     value = stage.ok("config", "show", "pools.small", "--json").json["pools.small"]
     assert value == {"value": ["beta", "alpha"], "from": str(stage.own_file)}
     stage.ok("config", "set", "pools.small", "beta")

@@ -174,6 +174,11 @@ def test_without_a_command_the_help_is_on_stderr(stage: Stage, arguments: list[s
         ("ask --mod mini hi", "there is no option --mod", "did you mean --mode?"),
         ("workers remove x", "there is no command 'remove'", "did you mean conductor workers rm?"),
         ("help", "there is no command 'help'", "did you mean conductor --help?"),
+        (
+            "config show workers.fast",
+            "unknown setting 'workers.fast'",
+            "conductor workers show NAME what one has",
+        ),
         ("config show limits.step", "unknown setting 'limits.step'", "did you mean limits.steps?"),
         ("workers show alhpa", "no worker is named 'alhpa'", "did you mean alpha?"),
         (

@@ -48,6 +48,9 @@ def show_settings_command(
         else:
             print_line(format_value(pool.workers))
         return
+    if name == POOLS.rstrip("."):
+        _show_pools(settings, json=json)
+        return
     section = [setting for setting in settings.values if setting.startswith(f"{name}.")]
     if section:
         _show_settings(settings, section, json=json)
@@ -65,6 +68,25 @@ def show_settings_command(
         print_line(f"project's:    {file}")
     for notice in settings.notices:
         print_notice(notice)
+
+
+def _show_pools(settings: Settings, *, json: bool) -> None:
+    """Print every pool with its workers, and where it comes from."""
+    if json:
+        pools = {}
+        for pool in settings.pools:
+            pools[f"{POOLS}{pool.name}"] = {"value": list(pool.workers), "from": pool.source}
+        print_json(pools)
+        return
+    if not settings.pools:
+        print_notice("there are no pools; to make one: conductor config set pools.NAME A,B")
+        return
+    rows = []
+    for pool in settings.pools:
+        rows.append([f"{POOLS}{pool.name}", format_value(pool.workers), pool.source])
+    print_table(
+        (Column("POOL"), Column("WORKERS", shrink=12), Column("FROM", shrink=12, drop=1)), rows
+    )
 
 
 def _show_settings(settings: Settings, names: Sequence[str], *, json: bool) -> None:

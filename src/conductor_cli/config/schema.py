@@ -583,6 +583,16 @@ def describe_renamed(used: str, present: str) -> str:
     return f"{used} is called {present} now; the earlier name works on"
 
 
+SHOWN_ELSEWHERE: Final = {
+    "workers": (
+        "conductor workers list shows the workers, conductor workers show NAME what one has, and "
+        "conductor workers set NAME KEY=VALUE changes it"
+    ),
+    "tools": "conductor tools list shows the servers of tools, conductor tools add NAME adds one",
+}
+"""Tables of the files that are no settings, and the commands that show and change them."""
+
+
 def find_setting(name: str) -> Setting:
     """Return the setting of this name, or of this earlier one. Raises `UsageError`."""
     name = present_name(name)
@@ -595,5 +605,6 @@ def find_setting(name: str) -> Setting:
         section = [other for other in SETTINGS_BY_NAME if other.startswith(f"{name}.")]
         if section:
             hint = f"its settings: {', '.join(section)}"
+        hint = SHOWN_ELSEWHERE.get(name.partition(".")[0], hint)
         raise UsageError(f"unknown setting {name!r}", hint=hint)
     return SETTINGS_BY_NAME[name]
