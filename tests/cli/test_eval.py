@@ -768,6 +768,11 @@ def strengths(stage: Stage) -> dict[str, Any]:
     return {worker["name"]: worker["card"]["strengths"] for worker in listed}
 
 
+def test_a_worker_in_place_of_cases_is_told_how_it_is_measured(each_one_tag: Stage) -> None:
+    told = "conductor workers calibrate --workers alpha"
+    each_one_tag.costs_nothing(2, "workers", "calibrate", "alpha", "--yes", told=told)
+
+
 def test_each_worker_gets_a_card(each_one_tag: Stage, colours: Path) -> None:
     done = each_one_tag.ok("workers", "calibrate", colours, "--yes", "--json")
     alpha, beta = done.json["cards"]

@@ -96,6 +96,8 @@ def test_rm_removes_the_named_runs(stage: Stage) -> None:
     runs = [stage.inside("ask", str(number), "--format", "json").json["run"] for number in range(3)]
     stage.ends(2, "trace", "rm", runs[0], "nobody")
     stage.ends(2, "trace", "replay", "nobody")
+    dry = stage.ok("trace", "rm", runs[0], "last", "--dry-run").out
+    assert dry == f"{runs[0]}\n{runs[2]}\nwould delete 2 runs\n"
     assert len(list(stage.traces.iterdir())) == 3
     assert (
         stage.inside("trace", "rm", runs[0], runs[0][:-1], "last").out
@@ -248,7 +250,6 @@ def test_list_can_be_filtered(stage: Stage) -> None:
         "list --since 30m",
         "rm",
         "rm last --keep 1",
-        "rm last --dry-run",
         "rm --older-than old",
         "rm --older-than 1m",
         "rm --keep -1",

@@ -669,6 +669,10 @@ def plan_calibration(
     The cases are a file, by default a built-in set. Workers with a card on the same cases are not
     measured again.
     """
+    configured = names_of([item.worker for item in settings.workers])
+    if source in configured and not Path(source).exists():
+        hint = f"to measure it alone: conductor workers calibrate --workers {source}"
+        raise UsageError(f"{source} is a worker, and no file of cases", hint=hint)
     name, cases = load_cases(source or NAME, file=None, count=count, seed=seed)
     pool, _ = run_async(resolve_pool(settings, None, workers))
     pool = pool.without_self()

@@ -404,12 +404,18 @@ def remove_runs_command(
     """
     by_age = older_than is not None or keep is not None
     store = traces.open_trace_store()
-    if bool(runs) == by_age or (runs and dry_run):
+    if bool(runs) == by_age:
         hint = "conductor trace rm RUN, or conductor trace rm --older-than 30d --keep 100"
         raise UsageError("name runs, or say which are old", hint=hint)
     if runs:
+        named = dict.fromkeys([store.find(name) for name in runs])
+        if dry_run:
+            for run_id in named:
+                out.print_line(run_id)
+            out.print_line(f"would delete {format_count(len(named), 'run')}")
+            return
         try:
-            for run_id in dict.fromkeys([store.find(name) for name in runs]):
+            for run_id in named:
                 store.remove(run_id)
                 out.print_line(f"removed {run_id}")
         finally:
