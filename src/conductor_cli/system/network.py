@@ -13,6 +13,7 @@ This machine is never asked through a proxy.
 
 from __future__ import annotations
 
+import errno
 import os
 import ssl
 from collections.abc import Mapping
@@ -226,6 +227,11 @@ def _read_certificates(context: ssl.SSLContext | None, name: str, path: str) -> 
             return ssl.create_default_context(cafile=file, capath=directory)
         context.load_verify_locations(cafile=file, capath=directory)
     except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):  # the file is as it should be
+            message = "CA certificates cannot be read: the system allows no further open file"
+            raise ModelError(
+                "connect", message, hint="raise the limit on open files: ulimit -n 4096"
+            ) from error
         problem = describe_system_error(error)
         message = f"CA certificates cannot be read ({name}: {one_line(path)}): {problem}"
         hint = f"correct or unset {name}"
