@@ -302,6 +302,30 @@ def test_a_response_that_is_not_stored_cannot_be_read_or_continued(stage: Stage)
     assert continued.json()["error"]["code"] == "previous_response_not_found"
 
 
+def test_what_the_developer_said_in_the_input_is_continued_and_instructions_are_not(
+    stage: Stage,
+) -> None:
+    """As in OpenAI's API, where the input of a response stays and its `instructions` do not."""
+    rule = {"role": "developer", "content": "Answer in French."}
+    other = {"role": "system", "content": "Be polite."}
+    asked = {"role": "user", "content": "Why?"}
+    with serving() as server:
+        first = respond(server.url, instructions="Be brief.", input=[rule, asked]).json()
+        second = respond(
+            server.url,
+            instructions="Be exact.",
+            input=[other, asked],
+            previous_response_id=first["id"],
+        ).json()
+        respond(server.url, previous_response_id=second["id"])
+    systems = [request.json["messages"][0] for request in stage.asked("alpha")]
+    assert [message["content"] for message in systems] == [
+        "Be brief.\n\nAnswer in French.",
+        "Be exact.\n\nAnswer in French.\n\nBe polite.",
+        "Answer in French.\n\nBe polite.",
+    ]
+
+
 ASKED_WITH: dict[str, Any] = {
     "metadata": {"job": "7"},
     "tools": [FUNCTION | {"description": None, "strict": True}],

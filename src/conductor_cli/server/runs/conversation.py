@@ -503,12 +503,10 @@ def client_calls(trace: Trace, ids: CallIds) -> tuple[ToolCall, ...]:
 def continue_response(request: ClientRequest, earlier: Trace, ids: CallIds) -> ClientRequest:
     """Return the request behind the conversation of the run that it continues.
 
-    `request` holds only what is new. System text is not taken over, as OpenAI's API does not.
+    `request` holds only what is new. Of the system text, `instructions` are not taken over, and
+    what stood in the input is, as in OpenAI's API.
     """
-    messages = list[Message]()
-    for message in request.messages:
-        if message.role == "system":
-            messages.append(message)
+    messages = _system_of_both(request, earlier)
     conversation = earlier.question.conversation
     if conversation is not None:
         messages += conversation.messages
@@ -521,6 +519,36 @@ def continue_response(request: ClientRequest, earlier: Trace, ids: CallIds) -> C
         if message.role != "system":
             messages.append(message)
     return replace(request, messages=tuple(messages))
+
+
+def _system_of_both(request: ClientRequest, earlier: Trace) -> list[Message]:
+    """Return the system text of a request behind that of the run which it continues, if any.
+
+    The instructions of the request are the first, and those of the run are left out.
+    """
+    instructions = request.echo.get("instructions") or ""
+    own = "".join(message.content for message in request.messages if message.role == "system")
+    texts = (
+        instructions,
+        _without_instructions(earlier.question.system, _instructions_of(earlier)),
+        _without_instructions(own, instructions),
+    )
+    system = _joined(texts)
+    return [Message(role="system", content=system)] if system else []
+
+
+def _instructions_of(earlier: Trace) -> str:
+    conversation = earlier.question.conversation
+    if conversation is None:
+        return ""
+    return conversation.echo.get("instructions") or ""
+
+
+def _without_instructions(system: str, instructions: str) -> str:
+    """Return what stands in a system text behind the instructions with which it begins."""
+    if not instructions:
+        return system
+    return system.removeprefix(instructions).removeprefix("\n\n")
 
 
 def _check_results(request: ClientRequest, calls: Sequence[ToolCall]) -> None:
