@@ -365,6 +365,21 @@ def test_a_response_keeps_what_it_was_asked_with(stage: Stage) -> None:
     assert second["previous_response_id"] == first["id"] == read_again["previous_response_id"]
 
 
+def test_whoever_reads_a_response_by_its_id_is_told_what_had_no_effect(stage: Stage) -> None:
+    """A response in the background is read in no other way."""
+    fields = {"truncation": "auto", "user": "ann", "tools": [{**FUNCTION, "defer_loading": True}]}
+    with serving() as server:
+        made = respond(server.url, background=True, **fields).json()
+        url = f"{server.url}/v1/responses/{made['id']}"
+        until(lambda: httpx.get(url).json()["status"] == "completed")
+        kept = httpx.get(url).json()
+        server.registry.forget(made["id"].removeprefix("resp_"))
+        stored = httpx.get(url).json()
+        streamed = events(httpx.get(url, params={"stream": "true"}).text)[-1]["response"]
+    told = [response["conductor"].get("ignored") for response in (kept, stored, streamed)]
+    assert told == [["tools[].defer_loading", "truncation", "user"]] * 3
+
+
 CLIENT_TOOLS = [
     (
         {"type": "custom", "name": "sql", "description": "Runs SQL."},

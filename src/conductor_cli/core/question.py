@@ -96,7 +96,7 @@ class Conversation:
 
     `seed` and `sampling` say how tokens are drawn, as `Request` has them. `echo` is what a response
     says of its request, for whoever reads it again by its id; its `store` is false where nobody
-    may.
+    may. `ignored` are the fields of the request that had no effect, which such a reader is told.
 
     `known` are the first `known_messages` of them as the worker `known_by` was sent or wrote them:
     with its own ids of calls and its provider's data, so that its provider's cache of them holds.
@@ -113,6 +113,7 @@ class Conversation:
     seed: int | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
     echo: Mapping[str, Any] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
     origin: str = ""
     known_by: str = ""
     known: tuple[Message, ...] = ()

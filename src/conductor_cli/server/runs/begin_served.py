@@ -117,7 +117,7 @@ def begin_served(  # noqa: PLR0913 - what a request says, and what is known of i
     served.model = request.model
     served.outlives_clients = request.background
     served.is_leased = leased
-    served.keep_request(request.tools, request.echo)
+    served.keep_request(request)
     return served
 
 

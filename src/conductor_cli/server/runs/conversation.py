@@ -703,6 +703,7 @@ def _question(
         seed=request.seed,
         sampling=request.sampling,
         echo=request.echo,
+        ignored=request.ignored,
         origin=_hash(talk),
     )
     shown, texts = _without_files(talk, request.texts)

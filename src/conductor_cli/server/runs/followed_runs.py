@@ -329,7 +329,7 @@ def show_events(served: ServedRun, trace: Trace, events: Sequence[ev.Event]) -> 
             served.model = served.model or _MODELS.get(event.mode, "conductor")
             served.created = int(datetime.fromisoformat(event.time).timestamp())
             if (talk := event.question.conversation) is not None:
-                served.keep_request(talk.tools, talk.echo)
+                served.keep_request(talk)
         trace = apply_event(trace, event)
         served.show(event, trace)
     return trace
@@ -351,6 +351,7 @@ def _request(served: ServedRun) -> ClientRequest:
         tools=served.tools,
         background=served.outlives_clients,
         echo=served.echo,
+        ignored=served.ignored,
     )
 
 

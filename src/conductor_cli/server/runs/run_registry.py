@@ -22,11 +22,17 @@ from typing import Any, Final
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Tool, ToolCall
 from conductor_cli.core.errors import ConductorError, Failure, TakenOver
+from conductor_cli.core.question import Conversation
 from conductor_cli.core.trace import Trace
 from conductor_cli.programs.turns import CURRENT_CLIENT, SHARE_OF_FREE, FairPlaces
 from conductor_cli.run.orchestra import new_run_id
 from conductor_cli.server.api.errors import request_error
-from conductor_cli.server.api.request import RequestError, ServedAnswer, ServedUsage
+from conductor_cli.server.api.request import (
+    ClientRequest,
+    RequestError,
+    ServedAnswer,
+    ServedUsage,
+)
 from conductor_cli.server.http.access import Principal, describe_error
 from conductor_cli.server.http.readiness import Readiness
 from conductor_cli.server.runs.narration import AnswerText, Piece, Reasoning, ResponseStream
@@ -111,13 +117,15 @@ class ServedRun:
         # The client's tools that are no plain functions, by name, namespace and kind
         self.tools: tuple[Tool, ...] = ()
         self.echo: Mapping[str, Any] = {}  # What a response says of its request
+        self.ignored: tuple[str, ...] = ()  # The fields of the request that had no effect
 
-    def keep_request(self, tools: Iterable[Tool], echo: Mapping[str, Any]) -> None:
+    def keep_request(self, asked: ClientRequest | Conversation) -> None:
         """Remember what a client asked with, for when it reads the run again."""
-        self.echo = echo
+        self.echo = asked.echo
+        self.ignored = asked.ignored
         self.tools = tuple(
             Tool(name=tool.name, namespace=tool.namespace, kind=tool.kind)
-            for tool in tools
+            for tool in asked.tools
             if tool.namespace or tool.kind
         )
 
