@@ -140,6 +140,27 @@ def test_the_models_are_listed_in_the_form_of_each_api(stage: Stage) -> None:
     ]
 
 
+def test_an_error_at_an_address_of_both_apis_has_the_form_of_the_clients_own(stage: Stage) -> None:
+    """The SDK of Anthropic reads the type and the id of an error from its body."""
+    version = {"anthropic-version": "2023-06-01"}
+    with serving() as server:
+        missing = httpx.get(f"{server.url}/v1/models/gpt-9", headers=version)
+        unknown = httpx.get(f"{server.url}/v1/skills", headers=version)
+        file = httpx.get(f"{server.url}/v1/files/file_1", headers=version)
+        foreign = httpx.get(f"{server.url}/v1/models", headers={**version, "host": "evil.example"})
+        openai = httpx.get(f"{server.url}/v1/models/gpt-9")
+        chat = httpx.post(f"{server.url}/v1/chat/completions", json={}, headers=version)
+    for refused in (missing, unknown, file):
+        body = refused.json()
+        assert (refused.status_code, body["type"]) == (404, "error")
+        assert body["error"]["type"] == "not_found_error"
+        assert body["request_id"] == refused.headers["request-id"]
+    assert foreign.json()["error"]["type"] == "permission_error"
+    assert foreign.json()["request_id"] == foreign.headers["request-id"]
+    assert openai.json()["error"]["code"] == "not_found"
+    assert chat.json()["error"]["code"] == "missing"
+
+
 def test_model_and_effort_choose_the_mode(stage: Stage) -> None:
     chosen = {
         ("conductor", ""): "auto",

@@ -10,7 +10,7 @@ worker's provider said.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
 from conductor_cli.core.errors import Failure, FailureKind
@@ -146,6 +146,20 @@ https://docs.claude.com/en/api/errors
 """
 
 MESSAGES_PATH: Final = "/v1/messages"
+
+_OPENAI_PATHS: Final = ("/v1/chat/", "/v1/responses", "/v1/batches")
+"""How the addresses begin that OpenAI's APIs alone have."""
+
+
+def path_of_api(path: str, headers: Container[str]) -> str:
+    """Return the path whose API an error at `path` is written for.
+
+    Both have addresses such as `/v1/models`; there a client of Anthropic names its version.
+    Header names are in lower case.
+    """
+    if "anthropic-version" in headers and not path.startswith(_OPENAI_PATHS):
+        return MESSAGES_PATH
+    return path
 
 
 def error_body(

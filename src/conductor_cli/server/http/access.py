@@ -34,7 +34,7 @@ from conductor_cli.core.formatting import format_count, format_duration
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.programs.turns import CURRENT_CLIENT, SHARE_OF_FREE
-from conductor_cli.server.api.errors import error_body
+from conductor_cli.server.api.errors import error_body, path_of_api
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.client_keys import ClientKey, ClientKeys, find_key
 
@@ -432,12 +432,14 @@ class _Exchange:
         if self.started:
             return
         self.refused = None
-        body = json.dumps(error_body(error, scope["path"], scope[REQUEST_ID])).encode()
+        sent = {name.decode("latin-1").lower() for name, _ in scope["headers"]}
+        path = path_of_api(scope["path"], sent)
+        body = json.dumps(error_body(error, path, scope[REQUEST_ID])).encode()
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
         ]
-        if any(name.lower() == b"expect" for name, _ in scope["headers"]):
+        if "expect" in sent:
             # The body is not sent, and the next request must not be taken for it.
             headers.append((b"connection", b"close"))
         if error.status == 401:
@@ -543,7 +545,10 @@ def _headers_for_page(headers: Mapping[str, str]) -> Sequence[RawHeader]:
         return ()
     return (
         (b"access-control-allow-origin", origin.encode("latin-1")),
-        (b"access-control-expose-headers", b"x-request-id, request-id, retry-after"),
+        (
+            b"access-control-expose-headers",
+            b"x-request-id, request-id, retry-after",
+        ),
         (b"vary", b"Origin"),
     )
 

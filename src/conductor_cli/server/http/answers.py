@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 
 from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.errors import ConductorError
-from conductor_cli.server.api.errors import error_body, request_error
+from conductor_cli.server.api.errors import error_body, path_of_api, request_error
 from conductor_cli.server.api.request import (
     AnswerEncoder,
     ClientApi,
@@ -278,7 +278,7 @@ def answering(
 ) -> Callable[[Request], Awaitable[ASGIApp]]:
     """Return a route that answers with what `act` returns.
 
-    Its errors come in the envelope of the path's API.
+    Its errors come in the envelope of the client's API.
     """
 
     async def answer(http: Request) -> ASGIApp:
@@ -290,7 +290,8 @@ def answering(
             failed = request_error(error.failure)
         except OSError as error:
             failed = RequestError(507, "disk", f"the server cannot keep it: {error.strerror}")
-        body = error_body(failed, http.url.path, http.scope.get(REQUEST_ID, ""))
+        path = path_of_api(http.url.path, http.headers)
+        body = error_body(failed, path, http.scope.get(REQUEST_ID, ""))
         return JSONResponse(body, failed.status, headers)
 
     return answer

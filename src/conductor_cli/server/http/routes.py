@@ -17,7 +17,7 @@ from starlette.routing import Route, WebSocketRoute
 from conductor_cli.app.traces import open_trace_store
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.server.api.apis import APIS, count_input_tokens
-from conductor_cli.server.api.errors import error_body
+from conductor_cli.server.api.errors import error_body, path_of_api
 from conductor_cli.server.api.messages import MessagesApi
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.batches import Batches
@@ -150,5 +150,6 @@ async def _answer_error(http: Request, error: Exception) -> Response:
     else:
         message = "the server failed; its log says where"
         failure = RequestError(status, "internal_error", message)
-    body = error_body(failure, http.url.path, http.scope[REQUEST_ID])
+    path = path_of_api(http.url.path, http.headers)
+    body = error_body(failure, path, http.scope[REQUEST_ID])
     return JSONResponse(body, status, getattr(error, "headers", None))
