@@ -257,8 +257,10 @@ def test_a_preflight_needs_no_key() -> None:
             ).status
             == 401
         )
-    # Errors can be read by the page, too.
+    # Errors can be read by the page, too, with what SDKs for browsers look for.
     answer = ask(rules, headers=[("origin", "https://chat.example")])
+    shown = answer.headers["access-control-expose-headers"].split(", ")
+    assert {"retry-after", "x-should-retry", "request-id", "x-request-id"} <= {*shown}
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (
         401,
         "https://chat.example",

@@ -10,12 +10,18 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 from conductor_cli.config.settings import load_settings
+from conductor_cli.core.errors import StateUnavailable
+from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.http import create_answer
+from conductor_cli.server.http.answers import answering
 from conductor_cli.server.runs.run_request import lowered
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import PLANNER, TWO, Stage, breaks, refuses, says
@@ -159,6 +165,32 @@ def test_an_error_at_an_address_of_both_apis_has_the_form_of_the_clients_own(sta
     assert foreign.json()["request_id"] == foreign.headers["request-id"]
     assert openai.json()["error"]["code"] == "not_found"
     assert chat.json()["error"]["code"] == "missing"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (StateUnavailable("the database is away", reason="state"), {"retry-after": "2"}),
+        (RequestError(429, "busy", "too many requests", retry_after=5.0), {"retry-after": "5"}),
+        (RequestError(409, "taken", "it is taken"), {"x-should-retry": "false"}),
+    ],
+    ids=["state", "busy", "final"],
+)
+def test_an_error_of_any_address_says_whether_to_ask_again(
+    error: Exception, told: dict[str, str]
+) -> None:
+    async def act(_: object) -> dict[str, Any]:
+        raise error
+
+    async def ask() -> httpx.Response:
+        app = Starlette(routes=[Route("/v1/batches", answering(act))])
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.get("/v1/batches")
+
+    headers = asyncio.run(ask()).headers
+    names = ("retry-after", "x-should-retry")
+    assert {name: headers[name] for name in names if name in headers} == told
 
 
 def test_model_and_effort_choose_the_mode(stage: Stage) -> None:

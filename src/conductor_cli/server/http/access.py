@@ -547,7 +547,7 @@ def _headers_for_page(headers: Mapping[str, str]) -> Sequence[RawHeader]:
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (
             b"access-control-expose-headers",
-            b"x-request-id, request-id, retry-after",
+            b"x-request-id, request-id, retry-after, x-should-retry",
         ),
         (b"vary", b"Origin"),
     )

@@ -292,7 +292,7 @@ def answering(
             failed = RequestError(507, "disk", f"the server cannot keep it: {error.strerror}")
         path = path_of_api(http.url.path, http.headers)
         body = error_body(failed, path, http.scope.get(REQUEST_ID, ""))
-        return JSONResponse(body, failed.status, headers)
+        return JSONResponse(body, failed.status, {**(headers or {}), **retry_headers(failed)})
 
     return answer
 
@@ -307,14 +307,19 @@ async def send_error(
     send: Send, path: str, error: RequestError, headers: Mapping[str, str]
 ) -> None:
     """Send an error in the envelope of the API at this path."""
-    retry = dict[str, str]()
+    body = error_body(error, path, headers.get("x-request-id", ""))
+    await send_json(send, error.status, body, {**headers, **retry_headers(error)})
+
+
+def retry_headers(error: RequestError) -> dict[str, str]:
+    """Return the headers that say when to send the same request again, or that it is in vain."""
+    headers = dict[str, str]()
     if error.retry_after is not None:
-        retry["retry-after"] = str(max(1, round(error.retry_after)))
+        headers["retry-after"] = str(max(1, round(error.retry_after)))
     if error.is_final:
         # The SDKs of OpenAI and Anthropic and Claude Code read it
-        retry["x-should-retry"] = "false"
-    body = error_body(error, path, headers.get("x-request-id", ""))
-    await send_json(send, error.status, body, {**headers, **retry})
+        headers["x-should-retry"] = "false"
+    return headers
 
 
 # Any JSON value
