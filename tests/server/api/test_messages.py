@@ -127,6 +127,29 @@ def test_documents_are_attached_or_quoted() -> None:
     assert message.content.endswith("Compare.")
 
 
+@pytest.mark.parametrize("content", ["abc", [text("ab"), text("c")]], ids=["text", "blocks"])
+def test_a_document_that_its_client_put_together_is_quoted(content: object) -> None:
+    """The API calls it a custom content document."""
+    source = {"type": "content", "content": content}
+    document = {"type": "document", "title": "notes", "source": source}
+    request = parsed(user(document, text("Why?")))
+    quoted = "\n".join(["abc"] if content == "abc" else ["ab", "c"])
+    assert f'name="notes">\n{quoted}\n' in request.messages[0].content
+    assert request.messages[0].content.endswith("Why?")
+    assert not request.ignored
+
+
+def test_images_of_such_a_document_keep_their_place() -> None:
+    image = {"type": "image", "source": base64_source(png(4, 3), "image/png")}
+    source = {"type": "content", "content": [text("above"), image, text("below")]}
+    (message,) = parsed(user({"type": "document", "source": source})).messages
+    (place,) = message.places
+    assert "above" in message.content[:place]
+    assert "below" in message.content[place:]
+    assert message.content.count('name="document"') == 2
+    assert [attachment.media_type for attachment in message.attachments] == ["image/png"]
+
+
 def test_a_system_text_in_the_middle_stays_there() -> None:
     request = parsed(
         {"role": "system", "content": "Be kind."},
@@ -217,6 +240,17 @@ def test_a_json_schema_of_the_answer_is_read() -> None:
         ),
         ("messages[0].content[0].tool_use_id", [user({"type": "tool_result", "tool_use_id": 1})]),
         ("system[0].type", [{"type": "tool_use", "id": "a", "name": "b"}]),
+        (
+            "messages[0].content[0].source.content[0].type",
+            [
+                user(
+                    {
+                        "type": "document",
+                        "source": {"type": "content", "content": [{"type": "video"}]},
+                    }
+                )
+            ],
+        ),
         ("tools[0].input_schema", [{"name": "x"}]),
         ("tools[1].name", [TOOL, TOOL]),
         ("tool_choice.type", {"type": "any"}),

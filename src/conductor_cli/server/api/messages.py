@@ -11,7 +11,7 @@ that an answer stays one block. `conductor` beside `usage` has the orchestration
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from conductor_cli.core.chat import Attachment, Finish, Message, Tool, ToolCall, ToolChoice
 from conductor_cli.core.media import attachment_tokens
+from conductor_cli.core.question import fence
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import parse_arguments
 from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage
@@ -297,9 +298,45 @@ def _no_citations(citations: _Citations | None) -> _Citations | None:
     return citations
 
 
+class _ContentSource(Body):
+    """A document that its client has put together of texts and images."""
+
+    type: Literal["content"]
+    content: Annotated[
+        BoundedList[Annotated[TextPart | _ImageBlock, Field(discriminator="type")]],
+        BeforeValidator(as_parts, json_schema_input_type=str | list[dict[str, Any]]),
+    ]
+
+    def take(self, files: AttachmentCollector, title: str) -> Iterator[str | Attachment]:
+        """Yield the images, and what stands between them as a quoted file."""
+        texts = list[str]()
+        for part in self.content:
+            if isinstance(part, TextPart):
+                texts.append(part.text)
+                continue
+            yield from _quoted(texts, title)
+            texts = []
+            yield from part.take(files)
+        yield from _quoted(texts, title)
+
+
+def _quoted(texts: Sequence[str], title: str) -> Iterator[str]:
+    if any(texts):
+        yield fence("file", "\n".join(texts), name=one_line(title))
+
+
+def _kind_of_source(source: object) -> str:
+    is_content = isinstance(source, dict) and source.get("type") == "content"
+    return "content" if is_content else "upload"
+
+
 class _DocumentBlock(Part):
     type: Literal["document"]
-    source: Annotated[Upload, _source(read_document)]
+    source: Annotated[
+        Annotated[_ContentSource, Tag("content")]
+        | Annotated[Upload, _source(read_document), Tag("upload")],
+        Discriminator(_kind_of_source),
+    ]
     title: str | None = None
     context: str | None = None
     citations: Annotated[_Citations | None, AfterValidator(_no_citations)] = None
@@ -307,6 +344,9 @@ class _DocumentBlock(Part):
     def take(self, files: AttachmentCollector) -> Iterator[str | Attachment]:
         yield self.context or ""
         title = self.title
+        if isinstance(self.source, _ContentSource):
+            yield from self.source.take(files, title or "document")
+            return
         if not title and self.source.text is not None:
             title = "document"
         yield files.keep(self.source, title)
