@@ -252,6 +252,8 @@ def test_a_json_schema_of_the_answer_is_read() -> None:
             ],
         ),
         ("tools[0].input_schema", [{"name": "x"}]),
+        ("tools[1].type", [TOOL, {"type": "computer_toolset_20260801"}]),
+        ("tools[1].type", [TOOL, {"type": "browser_toolset_20260801"}]),
         ("tools[1].name", [TOOL, TOOL]),
         ("tool_choice.type", {"type": "any"}),
         ("tool_choice.name", {"type": "tool", "name": "x"}),

@@ -110,7 +110,9 @@ MESSAGES_TOOLS: Final[Mapping[str, Tool]] = {
 }
 """The tools of Messages that its client runs, by their kind, with the names of the API."""
 
-CLIENT_RUN_UNSERVED: Final = frozenset({"computer", "computer_use"})
+CLIENT_RUN_UNSERVED: Final = frozenset(
+    {"browser_toolset", "computer", "computer_toolset", "computer_use"}
+)
 """Tools that a client runs and that cannot be offered as functions: their results are screens."""
 
 _CUSTOM_PARAMETERS: Final = _object(("input",), input=_TEXT)
