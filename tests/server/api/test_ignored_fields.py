@@ -436,6 +436,11 @@ def test_what_another_server_did_before_is_told_as_left_out() -> None:
     reply = {"role": "assistant", "content": [result, {"type": "text", "text": "Yes."}]}
     told = read("messages", messages=[question, reply, question]).ignored
     assert told == ("messages[].content[].web_search_tool_result",)
+    call = {"type": "mcp_tool_use", "id": "m", "name": "log", "server_name": "git", "input": {}}
+    result = {"type": "mcp_tool_result", "tool_use_id": "m", "content": []}
+    reply = {"role": "assistant", "content": [call, result, {"type": "text", "text": "Yes."}]}
+    told = read("messages", messages=[question, reply, question]).ignored
+    assert told == ("messages[].content[].mcp_tool_result", "messages[].content[].mcp_tool_use")
 
 
 def test_a_compaction_tells_what_a_summary_has_not() -> None:

@@ -401,14 +401,24 @@ class _DroppedBlock(Part):
             yield one_line(self.type[:200])[:60]
 
 
+_DROPPED: Final = frozenset(
+    {
+        "fallback",
+        "mcp_tool_listing",
+        "mcp_tool_use",
+        "redacted_thinking",
+        "server_tool_use",
+        "thinking",
+    }
+)
+"""The types of such blocks, besides those that end with `_tool_result`."""
+
+
 def _kind_of_block(block: object) -> str | None:
     if not isinstance(block, dict) or block.get("type") is None:
         return None
     kind = str(block["type"])  # it may be anything
-    is_dropped = kind in {"thinking", "redacted_thinking", "server_tool_use"} or kind.endswith(
-        "_tool_result"
-    )
-    return "dropped" if is_dropped else kind
+    return "dropped" if kind in _DROPPED or kind.endswith("_tool_result") else kind
 
 
 _Block = Annotated[
