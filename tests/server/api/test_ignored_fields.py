@@ -443,6 +443,15 @@ def test_what_another_server_did_before_is_told_as_left_out() -> None:
     assert told == ("messages[].content[].mcp_tool_result", "messages[].content[].mcp_tool_use")
 
 
+def test_metadata_that_is_cut_is_told() -> None:
+    """OpenAI has names of 64 and values of 512 characters, and gives back no longer ones."""
+    long = {"a": "x" * 513, "b": "y" * 512, "c" * 65: "z"}
+    request = read("responses", metadata=long)
+    kept = {"a": "x" * 512, "b": "y" * 512, "c" * 64: "z"}
+    assert request.metadata == request.echo["metadata"] == kept
+    assert request.ignored == ("metadata.a", f"metadata.{'c' * 60}")
+
+
 def test_a_compaction_tells_what_a_summary_has_not() -> None:
     api = CompactionApi()
     request = api.parse({**ASKED["responses"], "text": {"verbosity": "low"}, "user": "u"})

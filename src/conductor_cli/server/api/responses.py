@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from conductor_cli.core.chat import Message, ToolCall
 from conductor_cli.core.mappings import without_keys
 from conductor_cli.core.question import fence
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.server.api.body_models import (
     MISSING,
     AnswerFormat,
@@ -513,16 +514,15 @@ _Item = Annotated[
 ]
 
 
-def _short_texts(metadata: object) -> object:
-    """Up to 16 strings, which are given back with the response, as OpenAI does it."""
-    if not isinstance(metadata, dict):
-        return metadata
-    if len(metadata) > 16:
+def _few_texts(metadata: object) -> object:
+    """Up to 16 strings, as OpenAI has them."""
+    if isinstance(metadata, dict) and len(metadata) > 16:
         raise fault("must have at most 16 entries")
-    shortened = {}
-    for name, value in metadata.items():
-        shortened[str(name)[:64]] = value[:512] if isinstance(value, str) else value
-    return shortened
+    return metadata
+
+
+MAX_METADATA: Final = (64, 512)
+"""Characters of a name and of a value that are given back with the response, as OpenAI has them."""
 
 
 class _Reasoning(Body):
@@ -568,7 +568,7 @@ class ResponsesBody(OpenAIAsking):
     text: _Text | None = None
     reasoning: _Reasoning | None = None
     previous_response_id: str | None = None
-    metadata: Annotated[dict[str, str], BeforeValidator(_short_texts)] | None = None
+    metadata: Annotated[dict[str, str], BeforeValidator(_few_texts)] | None = None
     background: bool | None = None
     conversation: Annotated[
         Any, impossible("cannot be served: send the conversation as input, or previous_response_id")
@@ -591,12 +591,24 @@ class ResponsesBody(OpenAIAsking):
         for name in ("max_tool_calls", "prompt_cache_key", "safety_identifier", "user"):
             if getattr(self, name) is not None:
                 yield name
+        for name, value in (self.metadata or {}).items():
+            if self.kept_metadata.get(name) != value:
+                yield f"metadata.{one_line(name[:200])[:60]}"
         if self.include:
             yield "include"
         if self.service_tier not in (None, *DEFAULT_TIERS):
             yield "service_tier"
         if self.truncation not in (None, "disabled"):
             yield "truncation"
+
+    @property
+    def kept_metadata(self) -> dict[str, str]:
+        """What is given back with the response. What is too long is cut, and named as ignored."""
+        name_length, value_length = MAX_METADATA
+        return {
+            name[:name_length]: value[:value_length]
+            for name, value in (self.metadata or {}).items()
+        }
 
 
 class ResponsesApi:
@@ -630,7 +642,7 @@ class ResponsesApi:
             effort=effort if isinstance(effort, str) else "",
             include_usage=True,
             previous=previous.removeprefix(RESPONSE),
-            metadata=request_body.metadata or {},
+            metadata=request_body.kept_metadata,
             background=bool(request_body.background),
             store=request_body.store is not False,
             echo=_echo_of(request_body, body),
@@ -644,7 +656,6 @@ _ECHOED: Final = (
     "instructions",
     "max_output_tokens",
     "max_tool_calls",
-    "metadata",
     "parallel_tool_calls",
     "presence_penalty",
     "previous_response_id",
@@ -670,6 +681,7 @@ def _echo_of(parsed: ResponsesBody, body: Mapping[str, Any]) -> dict[str, Any]:
         value = getattr(parsed, name)
         if value is not None:
             echo[name] = value
+    echo["metadata"] = parsed.kept_metadata
     if parsed.reasoning is not None:
         echo["reasoning"] = {"effort": parsed.reasoning.effort, "summary": parsed.reasoning.summary}
     if parsed.text is not None:
