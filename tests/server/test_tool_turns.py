@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.cli.stage import TWO, Stage, says
+from tests.cli.stage import TWO, Stage, says, sends
 from tests.cli.test_tools import SERVER, calls
 from tests.server.plain_api import Serving, events, serving
 from tests.servers import Script, SeenRequest, Speaker, Wire, delta, usage
@@ -43,6 +43,12 @@ def asks(*files: str) -> Script:
         await speaker.end()
 
     return script
+
+
+def calls_once(name: str) -> Script:
+    """A model that only calls this tool."""
+    call = {"index": 0, "id": "own0", "function": {"name": name, "arguments": "{}"}}
+    return sends(delta(tool_calls=[call]), delta(finish="tool_calls"), usage(), "[DONE]")
 
 
 def by_turns(*scripts: Script) -> Script:
@@ -155,6 +161,35 @@ def test_the_worker_that_asked_goes_on_for_two_turns_of_tools(stage: Stage, api:
         message.get("tool_call_id") for message in second[len(first) :] if message["role"] == "tool"
     ] == ["own0", "own1"]
     assert (len(stage.asked("planner")), len(stage.asked("alpha"))) == (1, 1)
+
+
+@pytest.mark.parametrize("api", ["chat/completions", "responses"])
+@pytest.mark.parametrize(
+    ("choice", "script", "told"),
+    [
+        ("required", says("No."), "alpha called no tool, although a call was asked for"),
+        ("edit", says("No."), "alpha did not call edit, which was asked for"),
+        ("edit", calls_once("look"), "alpha did not call edit, which was asked for"),
+        ("edit", calls_once("edit"), ""),
+        ("required", calls_once("look"), ""),
+        ("auto", says("No."), ""),
+        ("required", says("No.", finish="length"), ""),
+    ],
+)
+def test_a_call_that_was_asked_for_and_not_made_is_told(
+    stage: Stage, api: str, choice: str, script: Script, told: str
+) -> None:
+    """Many servers take `tool_choice` and do as they like."""
+    stage.models["alpha"] = script
+    asked: Any = choice
+    if choice == "edit":
+        asked = {"type": "function", "name": "edit"}
+        if api == "chat/completions":
+            asked = {"type": "function", "function": {"name": "edit"}}
+    with serving() as server:
+        answer = Talk(server, api).post(tool_choice=asked).json()
+    notices = answer["conductor"].get("notices", [])
+    assert notices == ([f"step 1: {told}"] if told else [])
 
 
 def test_a_response_goes_on_from_the_id_of_the_one_before(stage: Stage) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import contextvars
 import math
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -660,7 +660,20 @@ class Attempt:
                 raise self._empty_reply(reservation)
         if not calls and self._repeats_question():
             raise ModelError("empty_answer", "the answer only repeats the question")
+        if not is_cut:
+            self._tell_missing_call(request.tool_choice, calls)
         return ModelReply(text=self._text, calls=calls, provider_data=call.provider_data)
+
+    def _tell_missing_call(self, choice: ToolChoice | Tool, calls: Sequence[ToolCall]) -> None:
+        """Tell where a client asked for a call, and the reply has none or another one."""
+        text = ""
+        if isinstance(choice, Tool):
+            if all(call.name != choice.name for call in calls):
+                text = f"{self.worker.name} did not call {choice.name}, which was asked for"
+        elif choice == "required" and not calls:
+            text = f"{self.worker.name} called no tool, although a call was asked for"
+        if text:
+            self._state.stream.notice(text, self._number, recovered=True)
 
     def _repeats_question(self) -> bool:
         """Whether the reply is the question, word for word, and can still be asked for again.
