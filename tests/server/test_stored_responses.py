@@ -97,6 +97,21 @@ def test_a_response_in_the_background_needs_no_reader(stage: Stage) -> None:
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "background")
 
 
+def test_a_response_that_goes_on_cannot_be_continued_and_the_reason_is_told(stage: Stage) -> None:
+    stage.models["alpha"] = stalls("First ")
+    with serving() as server:
+        made = respond(server.url, background=True).json()
+        until(lambda: stage.asked("alpha"))
+        refused = respond(server.url, previous_response_id=made["id"])
+        missing = respond(server.url, previous_response_id="resp_20261122-000000-000000")
+        httpx.post(f"{server.url}/v1/responses/{made['id']}/cancel")
+    assert [answer.json()["error"]["code"] for answer in (refused, missing)] == [
+        "previous_response_not_found"
+    ] * 2
+    assert "has no end: it goes on" in refused.json()["error"]["message"]
+    assert "deleted, or never stored" in missing.json()["error"]["message"]
+
+
 def test_only_what_this_client_asked_for_is_found(stage: Stage) -> None:
     stage.inside("ask", "Why?")
     run = next(stage.traces.glob("*.jsonl")).name.partition(".")[0]

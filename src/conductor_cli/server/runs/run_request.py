@@ -52,7 +52,8 @@ from conductor_cli.server.runs.conversation import (
 )
 from conductor_cli.server.runs.run_registry import AnsweredAtOnce
 from conductor_cli.server.runs.run_starter import RunStarter, ServedJob
-from conductor_cli.state.interfaces import USER, Spender
+from conductor_cli.server.runs.stored_runs import first_event
+from conductor_cli.state.interfaces import USER, Spender, Traces
 from conductor_cli.state.opening import open_state
 from conductor_cli.system.threads import (
     DOCUMENT_WORK,
@@ -499,6 +500,10 @@ async def _parse_conversation(
             message = (
                 "there is no response that this one could continue: it was deleted, or never stored"
             )
+            if earlier is None and await LARGE_WORK.run(
+                partial(_has_begun, store, request.previous, client)
+            ):
+                message = "the response before has no end: it goes on, or its server is gone"
             raise RequestError(
                 400, "previous_response_not_found", message, param="previous_response_id"
             )
@@ -520,6 +525,15 @@ async def _parse_conversation(
     if workers:
         size += LARGE_SIZE  # Never on the loop: it may read a trace, where a worker made calls
     return await run_in_thread_if_large(size, read)
+
+
+def _has_begun(store: Traces, run: str, client: Principal) -> bool:
+    """Return whether there is a run that a client asked for, and may read."""
+    first = first_event(store, run)
+    if first is None or first.run != run or not client.asked_for(first):
+        return False
+    talk = first.question.conversation
+    return talk is None or talk.echo.get("store") is not False
 
 
 def _may_be_continued(earlier: Trace, request: ClientRequest) -> bool:
