@@ -7,8 +7,9 @@ from itertools import product
 from typing import Any
 
 import httpx
+import pytest
 
-from tests.cli.stage import Stage, stalls
+from tests.cli.stage import Stage, refuses, stalls
 from tests.server.plain_api import deltas, events, serving, text_of, until
 
 
@@ -110,6 +111,32 @@ def test_a_response_that_goes_on_cannot_be_continued_and_the_reason_is_told(stag
     ] * 2
     assert "has no end: it goes on" in refused.json()["error"]["message"]
     assert "deleted, or never stored" in missing.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "code"),
+    [
+        (400, "This model's maximum context length is 50 tokens.", "context_length_exceeded"),
+        (401, "no such key", "invalid_prompt"),
+        (500, "no", "server_error"),
+    ],
+)
+def test_a_response_that_failed_has_the_same_error_however_it_is_read(
+    stage: Stage, status: int, message: str, code: str
+) -> None:
+    """The code says whether to ask again."""
+    stage.configure(workers=["alpha"])
+    stage.models["alpha"] = refuses(status, message)
+    with serving() as server:
+        made = respond(server.url, background=True).json()
+        url = f"{server.url}/v1/responses/{made['id']}"
+        until(lambda: httpx.get(url).json()["status"] == "failed")
+        kept = httpx.get(url).json()["error"]
+        failed = events(httpx.get(url, params={"stream": "true"}).text)[-2]
+        server.registry.forget(made["id"].removeprefix("resp_"))
+        stored = httpx.get(url).json()["error"]
+    assert kept == stored == failed["response"]["error"]
+    assert kept["code"] == code
 
 
 def test_only_what_this_client_asked_for_is_found(stage: Stage) -> None:

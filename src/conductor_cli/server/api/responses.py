@@ -271,6 +271,17 @@ class ResponsesEncoder:
     def failed(self, error: RequestError) -> bytes:
         """Some clients read only the first of the two events, others only the second."""
         envelope = error_body(error)["error"]
+        failed = self._event("response.failed", response=self.failed_response(error))
+        return failed + self._event(
+            "error",
+            code=envelope["code"],
+            message=envelope["message"],
+            param=envelope["param"],
+            error=envelope,
+        )
+
+    def failed_response(self, error: RequestError) -> dict[str, Any]:
+        """Return the response that an error has ended, with what it had by then."""
         # One of the codes that OpenAI has, which says whether Codex sends the request again: not
         # after the first two.
         if error.code == TOO_LONG:
@@ -279,17 +290,9 @@ class ResponsesEncoder:
             code = "invalid_prompt"
         else:
             code = "rate_limit_exceeded" if error.status == 429 else "server_error"
-        reported = {"code": code, "message": envelope["message"]}
+        reported = {"code": code, "message": error_body(error)["error"]["message"]}
         begun = [self._open.item("incomplete")] if self._open is not None else []
-        response = self.response("failed", [*self._output, *begun]) | {"error": reported}
-        failed = self._event("response.failed", response=response)
-        return failed + self._event(
-            "error",
-            code=envelope["code"],
-            message=envelope["message"],
-            param=envelope["param"],
-            error=envelope,
-        )
+        return self.response("failed", [*self._output, *begun]) | {"error": reported}
 
     def whole(self, answer: ServedAnswer) -> dict[str, Any]:
         """Return the same as a stream would have had."""

@@ -365,6 +365,7 @@ def response_object(served: ServedRun, status: str = "") -> dict[str, Any]:
         return encoder.whole(ended)
     if ended is None:
         return encoder.response("in_progress" if served.began.is_set() else "queued")
-    error = {"code": "server_error", "message": ended.message}
-    state = "cancelled" if ended.code == "cancelled" else "failed"
-    return encoder.response(state) | {"error": error}
+    if ended.code == "cancelled":
+        error = {"code": "server_error", "message": ended.message}
+        return encoder.response(ended.code) | {"error": error}
+    return encoder.failed_response(ended)
