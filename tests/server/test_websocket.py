@@ -48,6 +48,25 @@ def test_a_response_that_is_not_stored_goes_on_where_it_was_made_alone(stage: St
     assert (refused["status"], refused["error"]["code"]) == (400, "previous_response_not_found")
 
 
+def test_each_event_names_the_lane_of_its_request(stage: Stage) -> None:
+    """A client that works in lanes reads no event without one; each lane goes on by itself."""
+    with serving() as server, Socket(server.url) as client:
+        first = client.ask(create(store=False, stream_id="one", input="The word is cobalt."))
+        other = client.ask(create(store=False, stream_id="two"))
+        name = first[-1]["response"]["id"]
+        again = client.ask(create(store=False, stream_id="one", previous_response_id=name))
+        refused = client.ask(create(stream_id="one", input=None))
+        unnamed = client.ask(create())
+        wrong = client.ask(create(stream_id=7))
+    for events, lane in ((first, "one"), (other, "two"), (again, "one"), (refused, "one")):
+        assert {event["stream_id"] for event in events} == {lane}
+    assert "ignored" not in first[-1]["response"]["conductor"]
+    assert again[-1]["type"] == "response.completed"
+    assert "cobalt" in str(stage.asked("alpha")[2].json["messages"])
+    assert not any("stream_id" in event for event in unnamed)
+    assert wrong[-1]["error"]["param"] == "stream_id"
+
+
 def test_after_a_failure_there_is_nothing_to_continue(stage: Stage) -> None:
     output = {"type": "function_call_output", "call_id": "call_nope", "output": "x"}
     with serving() as server, Socket(server.url) as client:

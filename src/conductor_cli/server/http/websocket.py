@@ -2,7 +2,8 @@
 
 Each message of the client is `response.create` with a body of `POST /v1/responses`; each answer is
 the events of its stream, a message each. A response with `store: false` can be continued on the
-connection that has it, and nowhere else.
+connection that has it, and nowhere else. A client that works in several lanes names one in each
+request (`stream_id`), and finds its name in each event of the answer.
 
 From openresponses.org (WebSocket mode) and platform.openai.com/docs, November 2026.
 """
@@ -30,6 +31,8 @@ CREATE: Final = "response.create"
 IDLE_SECONDS: Final = 600.0  # How long a connection may be open without a request
 WRITE_SECONDS: Final = 60.0  # How long a client may take to read one event
 MAX_WAITING: Final = 2  # Requests of one connection that wait for their turn
+MAX_LANES: Final = 32  # Lanes of one connection whose newest response can be continued
+MAX_LANE_CHARACTERS: Final = 200
 
 _ENDS: Final = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
 """The events that end a response. Nothing of it is sent behind them."""
@@ -52,7 +55,10 @@ class ResponsesSocket:
 
 
 class _Connection:
-    """One connection. `newest` is the id of the response that it can continue without a store."""
+    """One connection.
+
+    `newest` are the ids of the responses that it can continue without a store, by their lanes.
+    """
 
     def __init__(self, create: CreateAnswer, scope: Scope, receive: Receive, send: Send) -> None:
         self._create = create
@@ -61,7 +67,7 @@ class _Connection:
         self._send = send
         self._requests = asyncio.Queue[str | bytes](MAX_WAITING)
         self._gone = asyncio.Event()
-        self._newest = ""
+        self._newest: dict[str, str] = {}
 
     async def serve(self) -> None:
         """Answer one request after the other, until the client leaves or says nothing any more."""
@@ -104,45 +110,63 @@ class _Connection:
 
     async def _answer(self, text: str | bytes) -> None:
         """Answer one request with the events of its response, or with one error."""
-        continued = self._newest
         writer = _EventWriter(self._send)
         try:
             message = text.encode("utf-8", "replace") if isinstance(text, str) else text
-            body = await run_in_thread_if_large(len(message), lambda: _read_create(message))
+            body = await run_in_thread_if_large(len(message), lambda: dict(read_json_body(message)))
+            writer.lane = _lane_of(body)
+            _require_create(body)
             previous = str(body.get("previous_response_id") or "")
-            is_newest = bool(previous) and previous == continued
+            is_newest = bool(previous) and previous in self._newest.values()
             answer = await self._create.answer_body(
                 {**body, "stream": True}, self._scope, goes_on_at_once=is_newest
             )
         except (RequestError, ConductorError) as failed:
             error = failed if isinstance(failed, RequestError) else request_error(failed.failure)
-            self._newest = ""
+            self._newest.pop(writer.lane, None)
             await writer.write_error(error.status, error_body(error))
             return
-        self._newest = ""  # a response that fails cannot be continued, nor what it continued
+        # A response that fails cannot be continued, nor what it continued
+        self._newest.pop(writer.lane, None)
         await answer(dict(self._scope), self._until_gone, writer)
         if writer.succeeded:
-            self._newest = f"{RESPONSE}{answer.served.id}"
+            self._newest[writer.lane] = f"{RESPONSE}{answer.served.id}"
+            while len(self._newest) > MAX_LANES:
+                del self._newest[next(iter(self._newest))]
 
     async def _until_gone(self) -> Message:
         await self._gone.wait()
         return {"type": "http.disconnect"}
 
 
-def _read_create(message: bytes) -> Mapping[str, Any]:
-    """Return the body of a request. Raises `RequestError`."""
-    body = dict(read_json_body(message))
+def _lane_of(body: dict[str, Any]) -> str:
+    """Return the lane of a request, and take it out of its body; empty where it has none.
+
+    Raises `RequestError`.
+    """
+    lane = body.pop("stream_id", None)
+    if lane is None:
+        return ""
+    if not isinstance(lane, str) or len(lane) > MAX_LANE_CHARACTERS:
+        raise refused("stream_id", f"must be a string of at most {MAX_LANE_CHARACTERS} characters")
+    return lane
+
+
+def _require_create(body: dict[str, Any]) -> None:
+    """Raise `RequestError` unless this is a request, and take its type out of its body."""
     kind = body.pop("type", None)
     if kind != CREATE:
         raise refused("type", f"must be {CREATE}")
     for name in _HTTP_ONLY:
         if body.get(name) is not None:
             raise refused(name, "is not sent on a WebSocket: each answer is a stream there")
-    return body
 
 
 class _EventWriter:
-    """Takes an answer as it is written for HTTP, and sends its events as messages."""
+    """Takes an answer as it is written for HTTP, and sends its events as messages.
+
+    Each has the name of the `lane`, where there is one.
+    """
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -150,6 +174,7 @@ class _EventWriter:
         self._rest = b""
         self._has_ended = False
         self.succeeded = False
+        self.lane = ""
 
     async def __call__(self, message: Message) -> None:
         """Send what a part of an answer holds."""
@@ -181,5 +206,7 @@ class _EventWriter:
         await self._write(value)
 
     async def _write(self, value: Mapping[str, Any]) -> None:
+        if self.lane:
+            value = {**value, "stream_id": self.lane}
         async with asyncio.timeout(WRITE_SECONDS):
             await self._send({"type": "websocket.send", "text": json.dumps(value)})
