@@ -67,6 +67,18 @@ def test_each_event_names_the_lane_of_its_request(stage: Stage) -> None:
     assert wrong[-1]["error"]["param"] == "stream_id"
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("generate", False), ("prompt_cache_options", {"prewarm": True})]
+)
+def test_a_request_for_no_answer_is_refused_and_costs_nothing(
+    stage: Stage, field: str, value: object
+) -> None:
+    with serving() as server, Socket(server.url) as client:
+        (refused,) = client.ask(create(**{field: value}))
+    assert refused["error"]["param"] == field
+    assert not stage.posts
+
+
 def test_after_a_failure_there_is_nothing_to_continue(stage: Stage) -> None:
     output = {"type": "function_call_output", "call_id": "call_nope", "output": "x"}
     with serving() as server, Socket(server.url) as client:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from conductor_cli.core.chat import Attachment, Tool, ToolChoice
 from conductor_cli.core.mappings import by_name
@@ -36,6 +36,7 @@ from conductor_cli.server.api.body_models import (
     bytes_of_url,
     choose,
     detail_of,
+    fault,
     find_tool,
     impossible,
     is_unknown_detail,
@@ -227,6 +228,15 @@ def _tool_choice(value: object) -> object:
     return value
 
 
+def _no_prewarm(options: object) -> object:
+    if isinstance(options, Mapping) and options.get("prewarm"):
+        raise fault(NOTHING_PREPARED.format("prewarm"), "unsupported_parameter")
+    return options
+
+
+NOTHING_PREPARED: Final = "cannot be served: {} asks for no answer, and nothing is prepared here"
+
+
 class OpenAIAsking(Asking):
     """Fields of both APIs."""
 
@@ -249,12 +259,15 @@ class OpenAIAsking(Asking):
     prediction: Annotated[
         Any, impossible("cannot be served: no worker takes a predicted answer")
     ] = None
+    prompt_cache_options: Annotated[Any, AfterValidator(_no_prewarm)] = None
     moderation: Annotated[Any, impossible("cannot be served: this server moderates nothing")] = None
     store: bool | None = None
     stream_options: _StreamOptions | None = None
     web_search_options: Any = None  # how Chat Completions asks for a search
 
     def without_effect(self) -> Iterator[str]:
+        if self.prompt_cache_options is not None:
+            yield "prompt_cache_options"
         options = self.web_search_options
         if isinstance(options, Mapping):
             for name, value in options.items():

@@ -46,7 +46,13 @@ from conductor_cli.server.api.client_tools import (
 from conductor_cli.server.api.encoding import conductor_object, named_event, responses_usage
 from conductor_cli.server.api.errors import TOO_LONG, error_body
 from conductor_cli.server.api.ignored_fields import DEFAULT_TIERS, ignored_fields
-from conductor_cli.server.api.openai_body_models import TEXT_ONLY, Content, OpenAIAsking, name_in
+from conductor_cli.server.api.openai_body_models import (
+    NOTHING_PREPARED,
+    TEXT_ONLY,
+    Content,
+    OpenAIAsking,
+    name_in,
+)
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 
 Item = dict[str, Any]
@@ -558,6 +564,12 @@ def _no_logprobs(include: list[Any]) -> list[Any]:
     return include
 
 
+def _generates(generate: bool | None) -> bool | None:  # noqa: FBT001 - the value of a field
+    if generate is False:
+        raise fault(NOTHING_PREPARED.format("false"), "unsupported_parameter")
+    return generate
+
+
 class ResponsesBody(OpenAIAsking):
     """The body of `POST /v1/responses`."""
 
@@ -580,6 +592,7 @@ class ResponsesBody(OpenAIAsking):
         Any, impossible("cannot be served: the answer may come from any worker")
     ] = None
 
+    generate: Annotated[bool | None, AfterValidator(_generates)] = None
     include: Annotated[list[Any], AfterValidator(_no_logprobs)] | None = None
     max_tool_calls: Any = None
     prompt_cache_key: Any = None
