@@ -150,6 +150,7 @@ def test_json_is_demanded_where_a_request_of_openais_form_does(
         ({"modalities": ["text", "audio"]}, "modalities cannot have audio"),
         ({"function_call": "auto"}, "function_call cannot be had"),
         ({"moderation": {"model": "m"}}, "moderation cannot be had"),
+        ({"prompt_cache_options": {"prewarm": True}}, "cannot have prewarm: it asks for no answer"),
         ({"stop": 5}, "stop must be a text"),
         ({"response_format": {"type": "json_schema", "json_schema": None}}, "schema is missing"),
         ({"response_format": "json"}, "response_format.type must be"),

@@ -258,6 +258,9 @@ def _openai_question(fields: Mapping[str, Any]) -> Question:
         raise UsageError("n must be 1: each request is answered once")
     if "audio" in (body.get("modalities") or ()):
         raise UsageError("modalities cannot have audio: the answer is text")
+    caching = body.get("prompt_cache_options")
+    if isinstance(caching, Mapping) and caching.get("prewarm"):
+        raise UsageError("prompt_cache_options cannot have prewarm: it asks for no answer")
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise UsageError("it has no messages")
