@@ -17,7 +17,7 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import Failure, FailureKind, ModelError, ModelErrorReason
-from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Card, Limits, Pool
 from conductor_cli.core.profile import PROFILES, PROMPTED, Sampling, WorkerProfile
 from conductor_cli.core.question import Question
@@ -36,6 +36,7 @@ from tests.run.kit import (
     pool_of,
     says,
     setting,
+    with_self,
 )
 
 SPENT = Chunk(
@@ -218,6 +219,46 @@ def test_a_planner_that_may_think_has_room_for_it(
     )
     play(orchestra)
     assert planner.requests[0].max_tokens == tokens
+
+
+@pytest.mark.parametrize("end", [ModelError("broken", "gone"), 900.0], ids=["breaks off", "hangs"])
+@pytest.mark.parametrize("reviews", [0, 1])
+def test_a_whole_plan_stands_whatever_becomes_of_the_rest_of_the_reply(
+    end: ModelError | float, reviews: int
+) -> None:
+    plan = ['{"steps":[', STEP_ONE, "]}", end]
+    more = ['{"steps":[{"worker":"B","access":[1],"subtask":"more"}]}']
+    planner = ScriptedModel([plan, ["accept"] if reviews else more])
+    models = {"ann": says("yes"), "bob": says("more")}
+    orchestra = setting(
+        planner,
+        models,
+        pool=with_self(*models),
+        limits=Limits(recursion=reviews),
+        profile=PROFILES["prompted-json"],
+    )
+    run, events = play(orchestra)
+    assert [record.step.worker for record in run.trace.steps] == ["ann", SELF][: 1 + reviews]
+    assert (run.trace.answer, run.trace.error) == ("yes", None)
+    assert not of(events, ev.PlanRejected)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [[Chunk(thinking="x" * 35_000), ModelError("broken", "gone")], ["A | - | one"]],
+        [[Chunk(thinking="x" * 35_000), 500.0], ["A | - | one"]],
+        [[Chunk(thinking="x" * 35_000), '{"steps":[', STEP_ONE, "]}", "Why?", 60.0, "So."]],
+    ],
+    ids=["that breaks off", "that stays silent", "that is not read to its end"],
+)
+def test_the_thinking_of_a_planner_is_paid_for(script: list[list[Any]]) -> None:
+    profile = PROFILES["prompted-json" if len(script) == 1 else "prompted"]
+    price = Price(input=Decimal(1), output=Decimal(10))
+    run, _ = play(setting(ScriptedModel(script), profile=profile, price=price))
+    assert run.trace.usage.tokens_out > 10_000
+    assert run.trace.usage.cost is not None
+    assert run.trace.usage.cost > Decimal("0.1")
 
 
 def test_what_follows_a_whole_plan_is_not_waited_for() -> None:

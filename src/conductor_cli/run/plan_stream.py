@@ -202,7 +202,14 @@ class PlanStream:
     async def _read_reply(self, request: Request, reservation: Reservation) -> None:
         """Stream one reply. Raises `PlanError` where it ends before its plan does."""
         timeouts = self._state.orchestra.timeouts
-        has_enough = await read_chunks(self._model.stream(request), self._take_chunk, timeouts)
+        has_enough = False
+        try:
+            has_enough = await read_chunks(self._model.stream(request), self._take_chunk, timeouts)
+        except ModelError as error:
+            if not self._complete:
+                raise
+            # The plan is whole, so it stands, whatever became of the rest of the reply
+            self._reported = error.usage or self._reported
         if has_enough or self._complete:
             return
         if self._truncated and not self._context.single:
