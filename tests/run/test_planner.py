@@ -243,6 +243,18 @@ def test_a_whole_plan_stands_whatever_becomes_of_the_rest_of_the_reply(
     assert not of(events, ev.PlanRejected)
 
 
+@pytest.mark.parametrize("name", ["prompted", "prompted-json", "published"])
+def test_a_plan_begun_with_a_worker_that_is_gone_is_written_to_its_end(name: str) -> None:
+    lost = ["A | - | one\nB | 1 | two\n", ModelError("auth", "gone")]
+    earlier, _ = play(setting(lost))
+    assert earlier.trace.plan is None
+    planner = says("it stands")
+    pool = {"bob": says("from bob"), "cyd": says("from cyd")}
+    run, _ = play(setting(planner, pool, profile=PROFILES[name]), resume=earlier.trace)
+    assert "one" in "".join(message.content for message in planner.requests[0].messages)
+    assert (run.trace.answer, run.trace.error) == ("from bob", None)
+
+
 @pytest.mark.parametrize(
     "script",
     [

@@ -29,7 +29,6 @@ from conductor_cli.core.media import describe_media
 from conductor_cli.core.outline import as_outline, directories_of, has_directory
 from conductor_cli.core.plan import (
     MAX_STEPS,
-    SELF,
     KeepAnswer,
     Plan,
     PlanRules,
@@ -515,7 +514,7 @@ def _after_rejection(
 ) -> list[Message]:
     """Return the plan that the user did not take, and a request for another one."""
     # A plan that was edited by hand may name the planner itself.
-    written = plan_format.render(rejection.plan, _with_self_label(context))
+    written = plan_format.render(rejection.plan, _with_all_labels(context, rejection.plan.steps))
     request = (
         f"The user does not take this plan and says:\n{rejection.feedback}\nWrite another plan. "
         f"{form}"
@@ -536,7 +535,7 @@ def _after_failed_step(  # noqa: PLR0913, PLR0917 - all parts of a prompt
     A worker's own words are not shown: it may have failed because of a text that the planner may
     not see.
     """
-    labelled = _with_self_label(context)
+    labelled = _with_all_labels(context, standing)
     first = len(standing) + 1
     failed = ", ".join(f"{labelled.label(name)} ({why})" for name, why in revision.why.items())
     kept = [str(number) for number in range(1, first) if number not in revision.hidden]
@@ -579,7 +578,8 @@ def _after_fault(
     if fault:
         sentences.append(f"That is not a valid plan: {fault}.")
     if standing:
-        written = plan_format.render(Plan(steps=tuple(standing)), context)
+        labelled = _with_all_labels(context, standing)
+        written = plan_format.render(Plan(steps=tuple(standing)), labelled)
         left = context.rules.steps - len(standing)
         sentences.append(
             f"Steps 1 to {len(standing)} stand. Write only what follows, at most {left} more."
@@ -1055,13 +1055,19 @@ def _seen_part(item: SeenStep) -> str:
     )
 
 
-def _with_self_label(context: PlanFormatContext) -> PlanFormatContext:
-    """Return the context with a label for the planner itself.
+def _with_all_labels(context: PlanFormatContext, steps: Iterable[Step]) -> PlanFormatContext:
+    """Return the context with a label for each worker that these steps name.
 
-    A plan may name it although no new step can.
+    They may name the planner itself, or, in a run that is resumed, workers that the pool has no
+    more. No new step can.
     """
-    if SELF in context.labels.values():
+    labels = dict(context.labels)
+    named = dict.fromkeys(step.worker for step in steps)
+    for name in named:
+        if name in labels.values():
+            continue
+        numbers = [int(label) for label in labels if label.isdecimal()]
+        labels[str(max(numbers) + 1) if numbers else name] = name
+    if len(labels) == len(context.labels):
         return context
-    numbers = [int(label) for label in context.labels if label.isdecimal()]
-    label = str(max(numbers) + 1) if numbers else SELF
-    return replace(context, labels={**context.labels, label: SELF})
+    return replace(context, labels=labels)
