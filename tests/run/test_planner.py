@@ -273,6 +273,19 @@ def test_the_thinking_of_a_planner_is_paid_for(script: list[list[Any]]) -> None:
     assert run.trace.usage.cost > Decimal("0.1")
 
 
+def test_a_plan_with_a_comma_after_its_last_step_is_reviewed() -> None:
+    plan = ['{"steps":[', STEP_ONE, ",", 5.0, "\n]}"]
+    planner = ScriptedModel([plan, ["accept"]])
+    pool = with_self("ann")
+    limits = Limits(recursion=1)
+    orchestra = setting(
+        planner, {"ann": says("yes")}, pool=pool, limits=limits, profile=PROFILES["prompted-json"]
+    )
+    run, _ = play(orchestra)
+    assert [record.step.worker for record in run.trace.steps] == ["ann", SELF]
+    assert [record.last for record in run.trace.steps] == [False, True]
+
+
 def test_what_follows_a_whole_plan_is_not_waited_for() -> None:
     step = '{"steps":[{"worker":"A","access":[],"subtask":"one"}]'
     planner = ScriptedModel([[step, "}\n```", "\nThis plan ", 60.0, "is good."]])

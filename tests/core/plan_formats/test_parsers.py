@@ -230,7 +230,7 @@ def test_steps_before_a_fault_stand(name: str, text: str) -> None:
             "one | A | -\ntwo | B | 1\n",
             ["one | A | -\ntwo | B | 1\n", None],
         ),
-        ("json", TWO, [f'{{"steps":[{ONE},', f'{{"steps":[{ONE},{OTHER}]']),
+        ("json", TWO, [f'{{"steps":[{ONE},{{', f'{{"steps":[{ONE},{OTHER}]']),
         ("published", LISTS, [LISTS[:-10], LISTS[:-1]]),
         (
             "published",
@@ -279,6 +279,7 @@ TOLERATED = {
         TWO.replace('"access":[],', ""),
         TWO.replace('"access":[]', '"access":null'),
         TWO.replace("},{", "}\n{"),
+        TWO.replace("]}", ",\n]}"),
         '{"reasoning":"use [] and {\\"steps\\": [1]} and [{\\"worker\\":1}]",' + TWO[1:],
     ],
     "published": [

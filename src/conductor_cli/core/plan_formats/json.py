@@ -4,9 +4,9 @@ True}`.
 
 Under a schema, which has one form for both, keeping the answer is `{"accept": true, "steps": []}`.
 
-A step is complete when the character after its object (a comma or a bracket) has come, which also
-shows whether it is the last. Text around the JSON, fences, a bare list, `"all"`, and worker names
-instead of labels are tolerated.
+A step is complete when the character after its object has come, and behind a comma the next one,
+which shows whether it is the last. Text around the JSON, fences, a bare list, a comma before the
+closing bracket, `"all"`, and worker names instead of labels are tolerated.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class JsonParser(PlanParser):
                 decoded, end = _DECODER.raw_decode(self._text, at)
             except (ValueError, RecursionError):
                 return  # not complete yet, or never; `end` reports the latter
-            behind = self._behind(end, " \t\r\n")
+            behind = self._behind(end, ", \t\r\n")
             sign = self._text[behind : behind + 1]
             if not sign:
                 return
