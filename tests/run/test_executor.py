@@ -88,6 +88,26 @@ def test_what_does_not_fit_is_shortened_with_a_notice_where_the_user_says_so() -
     assert len(ann.requests[1].messages[-1].content) < 4000
 
 
+def test_what_does_not_fit_a_substitute_is_told_too() -> None:
+    pool = Pool(
+        workers=(
+            Worker(name="ann", kind="scripted", options={"context": 200_000}),
+            Worker(name="bob", kind="scripted", options={"context": 2000}),
+        )
+    )
+    busy = ModelError("overloaded", "busy")
+    bob = ScriptedModel([[busy], ["yes"]])
+    question = Question(text="sum?", files=(File(name="long.txt", text="word " * 5000),))
+    models = {"ann": ScriptedModel([[busy]]), "bob": bob}
+    profile = WorkerProfile(fits_files=True)
+    orchestra = setting("A | - | one", models, pool=pool, worker_profile=profile)
+    run, events = play(orchestra, question)
+    assert (run.trace.answer, len(bob.requests)) == ("yes", 2)
+    shortened = [event.text for event in of(events, ev.Notice) if event.reason == "shortened"]
+    assert len(shortened) == 1
+    assert shortened[0].startswith("bob was sent only a part of long.txt ")
+
+
 def test_an_answer_cut_by_its_token_limit_is_partial() -> None:
     ann = ScriptedModel(
         [["a long ans", Chunk(usage=Usage(tokens_out=4, calls=1), finish="length")]]

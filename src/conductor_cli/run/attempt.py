@@ -371,7 +371,8 @@ class Attempt:
     def _prompt(self) -> tuple[Message, ...]:
         """Return the messages for the worker.
 
-        What is missing in them is told with the first attempt.
+        What is missing in them is told with the first attempt, and what is shortened once for each
+        worker of the step: another one may have a smaller context.
         """
         state = self._state
         # Checked again although the plan was: by now a substitute may do the step, or one that it
@@ -400,9 +401,10 @@ class Attempt:
             for step in steps:
                 if step.answer is None:
                     self._tell_missing(step.number)
-            if notice:
-                state.stream.notice(notice, self._number, recovered=True, reason="shortened")
-            self._tell_assumed_context(messages)
+        told = (item for item in state.trace.notices if item.step == self._number)
+        if notice and not has_notice(told, notice):
+            state.stream.notice(notice, self._number, recovered=True, reason="shortened")
+        self._tell_assumed_context(messages)
         return messages
 
     def _tell_assumed_context(self, messages: tuple[Message, ...]) -> None:
