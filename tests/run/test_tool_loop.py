@@ -425,6 +425,28 @@ def test_a_nested_run_shares_the_tools_of_the_run_around_it() -> None:
     assert (run.trace.answer, len(box.calls), box.closed) == ("done", 1, 1)
 
 
+def test_the_time_for_a_decision_in_a_nested_run_counts_against_no_limit() -> None:
+    box = Box("write", read_only=False)
+    model = ScriptedModel(
+        reply=lambda request: asks(("write", {})) if len(request.messages) < 2 else ["done"]
+    )
+    planner = ScriptedModel([["B | | think again\n"], ["A | | write\n"]])
+    orchestra = setting(
+        planner,
+        {"ann": model},
+        pool=with_self("ann", tools=("web",)),
+        tools=RunTools(open=lambda: box),
+        limits=Limits(seconds=20),
+    )
+
+    def act(run: Run, event: ev.Event) -> None:
+        if isinstance(event, ev.NestedEvent) and isinstance(event.event, ev.ToolOffered):
+            later(100, run.decide_tool, "once")
+
+    run, _ = play(orchestra, act=act, asks_about_tools=True)
+    assert (run.trace.answer, run.trace.error) == ("done", None)
+
+
 def test_the_user_is_told_before_a_change_may_be_repeated() -> None:
     box = Box("write", read_only=False, allowed=True)
     broken = [ModelError("overloaded", "busy")]

@@ -283,13 +283,16 @@ def _nested_state(state: RunState, number: int) -> RunState:
         nested=True,
         given_holds_files=state.policy.receives_files(step, held_files),
     )
-    return RunState(
+    nested = RunState(
         id=nested_id,
         orchestra=state.orchestra,
         spec=spec,
         resources=state.resources,
         nesting=nesting,
     )
+    # What the nested run asks the user stops the clock of the whole run
+    nested.ending.time_limit = state.ending.time_limit
+    return nested
 
 
 def _earlier_nested(state: RunState, number: int) -> Trace | None:

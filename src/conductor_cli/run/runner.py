@@ -384,7 +384,9 @@ class Run:
             # written.
             self._start(PLANNING, self._plan(), "plan")
             try:
-                async with asyncio.timeout(seconds_left) as self.state.ending.time_limit:
+                async with asyncio.timeout(seconds_left) as time_limit:
+                    if not self.state.nesting.nested:
+                        self.state.ending.time_limit = time_limit
                     await self._over.wait()
             except TimeoutError:
                 self._stop_at_time_limit(limit or 0.0)

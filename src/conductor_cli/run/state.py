@@ -209,6 +209,7 @@ class RunEnding:
 
     failure: Failure | None = None
     time_limit: asyncio.Timeout | None = None
+    """That of the whole run: a nested one has none of its own."""
     _reason: ev.StopReason | None = None
 
     def begin(self, failure: Failure, reason: ev.StopReason | None = None) -> None:
