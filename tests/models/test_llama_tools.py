@@ -155,6 +155,8 @@ def read(written: str, form: ToolForm = HERMES, **fields: Any) -> tuple[str, lis
 
 ONE = f'<tool_call>\n{{"name": "weather", "arguments": {OSLO}}}\n</tool_call>'
 TWO = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'
+BARE = f'{{"name": "weather", "arguments": {OSLO}}}'
+BARE_CLOCK = '{"name": "clock", "arguments": {}}'
 IN_TWO_PAIRS = f'<tool_call>\n{{{{"name": "weather", "arguments": {OSLO}}}}}\n</tool_call>'
 
 
@@ -173,6 +175,12 @@ IN_TWO_PAIRS = f'<tool_call>\n{{{{"name": "weather", "arguments": {OSLO}}}}}\n</
         ),
         ('{"name": "clock", "arguments": {}}', "", [("clock", "{}")]),
         ('```json\n{"name": "clock", "arguments": {}}\n```', "", [("clock", "{}")]),
+        (
+            f"<tool_call>\n{BARE}\n{BARE_CLOCK}\n</tool_call>",
+            "",
+            [("weather", OSLO), ("clock", "{}")],
+        ),
+        (f"{BARE}\n{BARE_CLOCK}", "", [("weather", OSLO), ("clock", "{}")]),
     ],
 )
 def test_calls_are_taken_out_of_the_text(
@@ -194,6 +202,8 @@ def test_calls_are_taken_out_of_the_text(
         "{ is a brace",
         " {",
         '{"a": {"b": 1}} is JSON.',
+        '{"name": "clock", "arguments": {}}; and so on',
+        '{"name": "clock", "arguments": {}}\n{"name": "Ada", "arguments": {}}',
     ],
 )
 @pytest.mark.parametrize("form", [HERMES, LLAMA_3], ids=["hermes", "llama-3"])
@@ -238,6 +248,16 @@ def test_one_call_is_made_where_several_are_not_wanted_and_that_is_said() -> Non
     assert [call.name for call in calls(chunks)] == ["weather"]
     assert notes(chunks) == ["the model called 2 tools at once; only the first is called"]
     assert notes(reply_of(ONE + TWO)) == []
+
+
+def test_of_several_calls_of_llama_3_the_first_is_made() -> None:
+    written = (
+        f'{{"name": "weather", "parameters": {OSLO}}}; {{"name": "clock", "parameters": {{}}}}'
+    )
+    assert read(written, LLAMA_3) == ("", [("weather", OSLO)])
+    assert notes(reply_of(written, LLAMA_3)) == [
+        "the model called 2 tools at once; only the first is called"
+    ]
 
 
 def test_a_call_where_an_answer_is_wanted_is_never_made() -> None:

@@ -53,6 +53,8 @@ _UNREAD_MARKERS: Final = ("<function=", "<arg_key>", "[TOOL_CALLS]")
 UNREADABLE: Final = "unreadable_call"
 """The name of a call whose name cannot be read: no tool has it, and so the model is told."""
 
+_DECODER: Final = json.JSONDecoder()
+_BETWEEN_CALLS: Final = " \t\r\n;"
 _FENCE: Final = re.compile(r"```(?:json)?\s*(\{.*\})\s*```", re.DOTALL)
 
 
@@ -281,14 +283,15 @@ class CallReader:
 def read_calls(written: str, form: ToolForm) -> list[dict[str, Any]]:
     """Return the calls in the text of one, in the form of chat completions.
 
-    It should be one JSON object; a list of them is read, too. Of a text that is neither, the call
-    is what can be read of it: its name, and its arguments as the model wrote them.
+    It should be one JSON object; a list of them is read, too, and several one after another. Of a
+    text that is none of these, the call is what can be read of it: its name, and its arguments as
+    the model wrote them.
     """
-    value = _json_value(written)
-    if not isinstance(value, list):
-        value = [value]
+    values = _json_values(written)
+    if len(values) == 1 and isinstance(values[0], list):
+        values = values[0]
     calls = []
-    for item in value:
+    for item in values:
         call = _call(item, form)
         if call is None:
             return [_broken_call(written, form)]
@@ -301,32 +304,39 @@ def _bare_calls(text: str, form: ToolForm, names: Collection[str]) -> list[dict[
     fenced = _FENCE.fullmatch(text.strip())
     if fenced:
         text = fenced[1]
-    value = _json_value(text)
-    call = _call(value, form)
-    if call is None or not isinstance(value, dict):
-        return []
-    is_offered = call["function"]["name"] in names
-    has_arguments = "arguments" in value or "parameters" in value
-    if is_offered and has_arguments:
-        return [call]
-    return []
+    calls = []
+    for value in _json_values(text):
+        call = _call(value, form)
+        if call is None or not isinstance(value, dict):
+            return []
+        is_offered = call["function"]["name"] in names
+        has_arguments = "arguments" in value or "parameters" in value
+        if not (is_offered and has_arguments):
+            return []
+        calls.append(call)
+    return calls
 
 
-def _json_value(written: str) -> object:
-    """Return the JSON value of a text; None for another text, and for `null`.
+def _json_values(written: str) -> list[Any]:
+    """Return the JSON values that a text consists of; none for another text.
 
-    Qwen2.5-Coder's template shows a call in two pairs of braces, and its models write it so.
+    Llama 3 divides several calls by semicolons, other models by new lines. Qwen2.5-Coder's template
+    shows a call in two pairs of braces, and its models write it so.
     """
     written = written.strip()
-    candidates = [written]
     if written.startswith("{{") and written.endswith("}}"):
-        candidates.append(written[1:-1])
-    for text in candidates:
+        written = written[1:-1]
+    values = []
+    at = 0
+    while at < len(written):
         try:
-            return json.loads(text)
+            value, at = _DECODER.raw_decode(written, at)
         except (ValueError, RecursionError):
-            continue
-    return None
+            return []
+        values.append(value)
+        while at < len(written) and written[at] in _BETWEEN_CALLS:
+            at += 1
+    return values
 
 
 def _call(value: object, form: ToolForm) -> dict[str, Any] | None:
