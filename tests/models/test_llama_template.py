@@ -117,6 +117,15 @@ def test_a_template_that_takes_texts_and_parts_gets_texts() -> None:
     assert prompt(both) == "U1"
 
 
+def test_a_template_that_asks_only_whether_tools_are_defined_has_none() -> None:
+    """As the one that llama.cpp has for Phi-4-mini."""
+    source = (
+        "{% if tools is defined %}{% for tool in tools %}<tool>{% endfor %}{% endif %}"
+        "{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
+    )
+    assert prompt(source, TALK) == "<system>S<user>U1<assistant>A1<user>U2"
+
+
 def test_thinking_is_mentioned_only_to_disable_it() -> None:
     asks = "{{ messages[0].content }}{{ enable_thinking is defined and enable_thinking == false }}"
     assert [prompt(asks, thinking=True), prompt(asks, thinking=False)] == ["U1False", "U1True"]

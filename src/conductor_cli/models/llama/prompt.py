@@ -67,6 +67,10 @@ _PART_TEXT: Final = re.compile(r"""\.text\b|\[\s*['"]text['"]\s*\]""")
 """What a template has that goes over the parts of a content."""
 
 
+_TOOLS_DEFINED: Final = re.compile(r"\btools\s+is\s+defined\b")
+"""What a template has that may take tools for a list wherever the variable is there."""
+
+
 class ChatTemplateError(Exception):
     """Why a template cannot be used, or what it says against these messages.
 
@@ -94,6 +98,7 @@ class ChatTemplate:
         """How its model writes tool calls; None if it can be offered no tools."""
         self.may_want_parts = _PART_TEXT.search(source) is not None
         """Whether it may take no content but a list of parts."""
+        self._may_want_no_variable = _TOOLS_DEFINED.search(source) is not None
 
     def render(self, messages: Sequence[Mapping[str, Any]], **options: object) -> str:
         """Return the text for `messages`, up to where the model's turn begins.
@@ -111,6 +116,10 @@ class ChatTemplate:
         result = self._results.get(key)
         if result is None:
             result = self._try(variables)
+            is_refused = isinstance(result, ChatTemplateError) and not result.stopped
+            if is_refused and self._may_want_no_variable and variables["tools"] is None:
+                del variables["tools"]
+                result = self._try(variables)
             if len(self._results) >= MAX_KEPT_RESULTS:
                 self._results.clear()
             # A refusal is kept too: a template without a system turn would be asked again for every
