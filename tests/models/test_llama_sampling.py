@@ -207,6 +207,18 @@ def test_a_temperature_draws_among_the_choices(partial: Path) -> None:
     assert set(texts) == set(ABC)
 
 
+@pytest.mark.parametrize("temperature", [1e-6, 1e-40, 5e-324])
+def test_the_lowest_temperatures_draw_the_likeliest_tokens(
+    partial: Path, temperature: float
+) -> None:
+    with opened(partial) as engine:
+
+        def of(**fields: Any) -> str:
+            return text(engine.generate(ask("Who?", max_tokens=8, **fields), CancelToken()))
+
+        assert of(temperature=temperature, seed=3) == of(temperature=0.0)
+
+
 def test_choices_with_the_same_first_token_are_written(partial: Path, reads: list[int]) -> None:
     labels = tuple(labels_of(list(map(str, range(30))), "letters"))
     assert labels[-4:] == ("AA", "AB", "AC", "AD")

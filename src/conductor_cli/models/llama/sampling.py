@@ -26,6 +26,11 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.bindings import last_error
 from conductor_cli.models.llama.vocabulary import Vocabulary
 
+LEAST_TEMPERATURE: Final = 1e-6
+"""Up to it the likeliest token is drawn: logits that are divided by less do not fit into 32 bits,
+and the noise is nothing beside them.
+"""
+
 
 class WordHabit:
     """Divides the shares of some tokens by those that a model gives them whatever it is asked.
@@ -68,7 +73,7 @@ class Sampler:
         self.vocabulary = vocabulary
         self._lib = vocabulary.lib
         self._temperature: float | None = None
-        if temperature is not None and temperature > 0:
+        if temperature is not None and temperature > LEAST_TEMPERATURE:
             self._temperature = temperature
         self._seed = seed
         self._random: Any = None
