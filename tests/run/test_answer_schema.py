@@ -29,6 +29,8 @@ ASKED = replace(QUESTION, schema=SCHEMA)
         ('```json\n{"apples": 3}\n```', NOT_JSON),
         ("[" * 100_000, NOT_JSON),
         ('{"apples": "3"}', 'apples: "3" is not of type "integer"'),
+        ('{"apples": 3, "pears": NaN}', NOT_JSON),
+        ('{"apples": 3, "pears": [-Infinity]}', NOT_JSON),
     ],
 )
 def test_what_an_answer_breaks_is_named(answer: str, fault: str) -> None:

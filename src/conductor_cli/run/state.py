@@ -56,13 +56,18 @@ async def schema_fault(answer: str, schema: Mapping[str, Any]) -> str:
     `NOT_CHECKED`.
     """
     try:
-        value = json.loads(answer)
+        value = json.loads(answer, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return NOT_JSON
     try:
         return await find_fault(schema, value)
     except CheckStopped:
         return NOT_CHECKED
+
+
+def _refuse_constant(name: str) -> None:
+    """Refuse `NaN` and `Infinity`, which Python reads and no other reader of JSON."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def with_fault(messages: tuple[Message, ...], answer: str, fault: str) -> tuple[Message, ...]:
