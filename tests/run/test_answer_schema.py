@@ -31,6 +31,12 @@ ASKED = replace(QUESTION, schema=SCHEMA)
         ('{"apples": "3"}', 'apples: "3" is not of type "integer"'),
         ('{"apples": 3, "pears": NaN}', NOT_JSON),
         ('{"apples": 3, "pears": [-Infinity]}', NOT_JSON),
+        ('{"apples": 3, "pears": "\\ud83d"}', ""),
+        ('{"apples": "\\ud83d"}', 'apples: "?" is not of type "integer"'),
+        (
+            '{"apples": ' + "[" * 500 + "]" * 500 + "}",
+            "it cannot be checked: Recursion limit reached",
+        ),
     ],
 )
 def test_what_an_answer_breaks_is_named(answer: str, fault: str) -> None:

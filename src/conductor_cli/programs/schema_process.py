@@ -34,17 +34,24 @@ def fault_of_value(schema: Mapping[str, Any], value: object) -> str:
     """Return what a value breaks of a JSON Schema, and where; empty where it breaks nothing.
 
     The draft is that of `$schema`, else 2020-12. Formats count. Nothing is fetched that a schema
-    refers to, and a schema that cannot be used allows everything: `fault_of_schema` refuses it.
-    Raises `RegexStopped`.
+    refers to, and a schema that cannot be used allows everything: `fault_of_schema` refuses it. A
+    value that cannot be checked is a fault. Raises `RegexStopped`.
     """
     from jsonschema_rs import ReferencingError, ValidationError
 
     if fault_of_dialect(schema):
         return ""
     try:
-        error = next(iter(_validator(schema).iter_errors(value)), None)
+        validator = _validator(schema)
     except (ValidationError, ReferencingError, ValueError, TypeError, RecursionError):
         return ""
+    try:
+        error = next(iter(validator.iter_errors(value)), None)
+    except UnicodeEncodeError:  # half a character, which JSON can spell: it counts as one
+        readable = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+        return fault_of_value(schema, json.loads(readable))
+    except (ValueError, RecursionError) as problem:  # most often it is nested too deeply
+        return f"it cannot be checked: {problem!s:.200}"
     if error is None:
         return ""
     if error.message.startswith(REGEX_STOPPED):
