@@ -123,7 +123,9 @@ def test_long_conversation_drops_its_first_turns_with_a_notice(stage: Stage) -> 
     stage.models["alpha"] = says("word " * 120)
     last = talk("Question 0?", "Question 1?", "Question 2?").runs[-1]
     assert [turn.question for turn in last.question.history] == ["Question 1?"]
-    assert any("its first 1 turn are no longer sent" in notice.text for notice in last.notices)
+    (told,) = (notice.text for notice in last.notices if "no longer sent" in notice.text)
+    assert "its first turn is no longer sent" in told
+    assert told.endswith("; to send more: conductor config set chat.context N")
 
 
 def test_a_file_goes_along_until_detached(

@@ -119,6 +119,8 @@ def test_a_notice_names_each_file_with_its_share() -> None:
     )
     many = [(f"{number}.py", 1, 100) for number in range(30)]
     assert describe_shortened(ANN, many).endswith("10 other parts 1 % (10 of 1,000 characters)")
+    known = describe_shortened(SMALL, parts)
+    assert known.endswith("; if its context is larger: conductor workers add ann --set context=N")
 
 
 @given(st.lists(st.integers(0, 5000), max_size=12), st.integers(0, 20_000))

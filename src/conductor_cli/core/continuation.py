@@ -60,10 +60,15 @@ def ask_in_conversation(
 
 
 def describe_unsent_turns(first: int, tokens: int) -> str:
-    """Return that a conversation is sent from turn `first` on only."""
+    """Return that a conversation is sent from turn `first` on only, and how more of it is sent."""
     length = format_count(tokens, "token")
-    dropped = format_count(first, "turn")
-    return f"the conversation is longer than {length}: its first {dropped} are no longer sent"
+    dropped = "first turn is"
+    if first > 1:
+        dropped = f"first {format_count(first, 'turn')} are"
+    return (
+        f"the conversation is longer than {length}: its {dropped} no longer sent; to send more: "
+        "conductor config set chat.context N"
+    )
 
 
 def continue_with_results(earlier: Trace, results: Sequence[Message]) -> tuple[Question, Plan]:

@@ -233,7 +233,11 @@ def _describe_context(worker: Worker, profile: WorkerProfile) -> str:
 
 
 def describe_shortened(worker: Worker, parts: Sequence[tuple[str, int, int]]) -> str:
-    """Return what a worker was sent of parts that were shortened: name, characters sent, of all."""
+    """Return what a worker was sent of parts that were shortened, and what changes that.
+
+    Each part has its name, the characters that were sent, and those of all. Of a context that
+    nobody knows `assumed_context` tells.
+    """
     named = []
     for name, sent, length in parts[:MAX_NAMED_FILES]:
         named.append(f"{one_line(name)} {_share(sent, length)}")
@@ -241,7 +245,10 @@ def describe_shortened(worker: Worker, parts: Sequence[tuple[str, int, int]]) ->
     if others:
         share = _share(sum(part[1] for part in others), sum(part[2] for part in others))
         named.append(f"{format_count(len(others), 'other part')} {share}")
-    return f"{worker.name} was sent only a part of {', '.join(named)}"
+    text = f"{worker.name} was sent only a part of {', '.join(named)}"
+    if not is_context_known(worker):
+        return text
+    return f"{text}; if its context is larger: conductor workers add {worker.name} --set context=N"
 
 
 def _share(kept: int, length: int) -> str:
