@@ -131,6 +131,13 @@ def test_thinking_is_mentioned_only_to_disable_it() -> None:
     assert [prompt(asks, thinking=True), prompt(asks, thinking=False)] == ["U1False", "U1True"]
 
 
+@pytest.mark.parametrize("end", ["<think>", "{{ '<think>\\n' }}"])
+def test_thinking_that_a_template_opens_is_ended_where_there_is_none(end: str) -> None:
+    source = "{{ messages[0].content }}" + end
+    assert prompt(source, thinking=True).rstrip() == "U1<think>"
+    assert prompt(source, thinking=False) == "U1<think>\n\n</think>\n\n"
+
+
 @pytest.mark.parametrize(
     ("end", "opens"), [("<think>\n", True), ("<think>", True), ("<think></think>", False)]
 )

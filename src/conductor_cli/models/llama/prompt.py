@@ -23,7 +23,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from conductor_cli.core.chat import OPEN, Message, Tool
+from conductor_cli.core.chat import CLOSE, OPEN, Message, Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.terminal_text import short_line
 from conductor_cli.models.base import has_tool_calls
@@ -185,8 +185,9 @@ def render_messages(
 ) -> tuple[PromptPiece, ...]:
     """Return the prompt for `messages`.
 
-    `thinking` false asks a template that supports it to leave thinking out. `cuts` are character
-    offsets into the first message, as in a `Request`; `tools` are those that are offered.
+    `thinking` false asks a template that supports it to leave thinking out, and ends thinking that
+    it opens nevertheless, as DeepSeek-R1's does. `cuts` are character offsets into the first
+    message, as in a `Request`; `tools` are those that are offered.
 
     A template that refuses or drops a system message, or a second message in a row from one side,
     gets these words in the next user message; one that goes over the parts of a content gets each
@@ -296,7 +297,18 @@ def _render(
             pieces += _content_pieces(part, content_mark, contents[content_mark], ())
         else:
             pieces.append(PromptPiece(text=part, control=True))
-    return tuple(piece for piece in pieces if piece.text)
+    written = tuple(piece for piece in pieces if piece.text)
+    if not thinking and opens_thinking(written):
+        written = (*written, _end_of_thinking(written[-1].text))
+    return written
+
+
+def _end_of_thinking(opening: str) -> PromptPiece:
+    """Return what ends thinking that has no words, after the text that opens it."""
+    text = f"\n{CLOSE}\n\n"
+    if not opening.endswith("\n"):
+        text = f"\n{text}"
+    return PromptPiece(text=text, control=True)
 
 
 def _content_mark(number: int) -> str:
