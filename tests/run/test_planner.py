@@ -243,15 +243,19 @@ def test_a_whole_plan_stands_whatever_becomes_of_the_rest_of_the_reply(
     assert not of(events, ev.PlanRejected)
 
 
+@pytest.mark.parametrize(("gone", "label"), [("ann", "ann"), ("B", "B (gone)")])
 @pytest.mark.parametrize("name", ["prompted", "prompted-json", "published"])
-def test_a_plan_begun_with_a_worker_that_is_gone_is_written_to_its_end(name: str) -> None:
+def test_a_plan_begun_with_a_worker_that_is_gone_is_written_to_its_end(
+    name: str, gone: str, label: str
+) -> None:
     lost = ["A | - | one\nB | 1 | two\n", ModelError("auth", "gone")]
-    earlier, _ = play(setting(lost))
+    earlier, _ = play(setting(lost, {gone: says("from the first"), "cyd": says("from cyd")}))
     assert earlier.trace.plan is None
     planner = says("it stands")
     pool = {"bob": says("from bob"), "cyd": says("from cyd")}
     run, _ = play(setting(planner, pool, profile=PROFILES[name]), resume=earlier.trace)
-    assert "one" in "".join(message.content for message in planner.requests[0].messages)
+    written = planner.requests[0].messages[-2].content
+    assert written.count("[2]" if name == "published" else label) == 1
     assert (run.trace.answer, run.trace.error) == ("from bob", None)
 
 
@@ -264,7 +268,7 @@ def test_a_plan_begun_with_a_worker_that_is_gone_is_written_to_its_end(name: str
     ],
     ids=["that breaks off", "that stays silent", "that is not read to its end"],
 )
-def test_the_thinking_of_a_planner_is_paid_for(script: list[list[Any]]) -> None:
+def test_the_thinking_of_a_planner_is_paid_for(script: list[Any]) -> None:
     profile = PROFILES["prompted-json" if len(script) == 1 else "prompted"]
     price = Price(input=Decimal(1), output=Decimal(10))
     run, _ = play(setting(ScriptedModel(script), profile=profile, price=price))
@@ -274,7 +278,7 @@ def test_the_thinking_of_a_planner_is_paid_for(script: list[list[Any]]) -> None:
 
 
 def test_a_plan_with_a_comma_after_its_last_step_is_reviewed() -> None:
-    plan = ['{"steps":[', STEP_ONE, ",", 5.0, "\n]}"]
+    plan: list[Any] = ['{"steps":[', STEP_ONE, ",", 5.0, "\n]}"]
     planner = ScriptedModel([plan, ["accept"]])
     pool = with_self("ann")
     limits = Limits(recursion=1)

@@ -1067,7 +1067,10 @@ def _with_all_labels(context: PlanFormatContext, steps: Iterable[Step]) -> PlanF
         if name in labels.values():
             continue
         numbers = [int(label) for label in labels if label.isdecimal()]
-        labels[str(max(numbers) + 1) if numbers else name] = name
+        label = str(max(numbers) + 1) if numbers else name
+        if label in labels:  # a worker may be called like the label of another
+            label = f"{name} (gone)"
+        labels[label] = name
     if len(labels) == len(context.labels):
         return context
     return replace(context, labels=labels)
