@@ -221,6 +221,9 @@ def test_a_planner_that_may_think_has_room_for_it(
     assert planner.requests[0].max_tokens == tokens
 
 
+STEP_ONE = '{"worker":"A","access":[],"subtask":"one"}'
+
+
 @pytest.mark.parametrize("end", [ModelError("broken", "gone"), 900.0], ids=["breaks off", "hangs"])
 @pytest.mark.parametrize("reviews", [0, 1])
 def test_a_whole_plan_stands_whatever_becomes_of_the_rest_of_the_reply(
