@@ -307,6 +307,18 @@ NUMBERS_READ: Final = (
         "18",
     ),
     ("#### 1,080", "1080"),
+    ("#### 18 (9 * 2)", "18"),
+    ("#### Total: 18 dollars", "18"),
+    ("#### 9 * 2 = 18", "18"),
+    ("#### Final Answer\n18", "18"),
+    ("#### Step 1: Find 3 eggs\n…\n#### Step 2: 5 - 2 = 3\n\nThe answer is 18.", "18"),
+    ("#### 1. Find the eggs\n…\n#### 2. Multiply by 2\nShe makes 18 dollars.", "18"),
+    ("#### Take the 20% off\n90 - 72 = 18\n\nThe discount is 18.", "18"),
+    ("#### Conclusion\n\nShe makes 18 dollars.", "18"),
+    ("Answer: 5 - 2 = 3 apples", "3"),
+    ("The answer is 16 - 3 - 4 = 9 eggs.", "9"),
+    ("The answer is 2(5) = 10.", "10"),
+    ("Answer: 42 - the price of 7 apples", "42"),
     ("He had 30 dollars and spent 12.", "12"),
     ("The answer is 1,080 dollars.", "1080"),
     (r"\text{Answer: } 42", "42"),
@@ -365,6 +377,11 @@ NUMBERS_MISREAD: Final = (
     ("2 or 3", "3"),
     ("log_2 8", "2"),
     ("5 - x", "5"),
+    ("5 - sqrt(x)", "5"),
+    ("The answer is 5 - 2.", "5"),
+    ("#### 70 (or 71)", "70"),
+    ("#### more than 18", "18"),
+    ("#### not 18", "18"),
     (r"\{2, 3\}", "3"),
 )
 
@@ -468,6 +485,9 @@ EQUAL: Final = (
     ("The answer is 12.", "12"),
     ("The answer is $1$ and $2$.", "1,2"),
     ("–3", "-3"),
+    ("$6 - 5 i$", "6 - 5i"),
+    (r"\boxed{6 - 5\mathrm{i}}", "6 - 5i"),
+    (r"\boxed{\frac{3i}{2}}", r"\frac{3}{2}i"),
 )
 
 UNEQUAL: Final = (
@@ -475,6 +495,8 @@ UNEQUAL: Final = (
     ("1/2^99", "1/2^98"),
     ("The answer is $12$ or $13$", "12"),
     ("$12$ or $13$", "13"),
+    ("$6 + 5 i$", "6 - 5i"),
+    ("$5 x$", "5i"),
 )
 
 

@@ -384,6 +384,7 @@ def test_choices_that_differ_by_case_alone_are_told_apart() -> None:
         ("The answer is **C**", "C"),
         ("the answer is (A). No, the answer is (B).", "A"),
         ("Answer: D, or rather Answer: E\nAnswer: F", "E"),
+        ("**Answer: Answer: B**", "B"),
         ("So B, not A.", "A"),
         ("no letter at all", ""),
         ("The answer is (K)", ""),

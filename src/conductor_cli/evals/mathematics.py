@@ -386,13 +386,33 @@ def _is_same(verify: Any, expected: list[Any], given: list[Any]) -> bool:  # noq
     It rounds to six decimals, by which all very small numbers are equal: 1/2^99 and 1/2^98.
     """
     if not verify(expected, given, timeout_seconds=None):
-        return False
+        expected, given = _with_equal_symbols(expected, given)
+        if not verify(expected, given, timeout_seconds=None):
+            return False
     first = expected[0]
     other = given[0]
     if not (_is_exact_number(first) and _is_exact_number(other)):
         return True
     difference = abs(first.doit() - other.doit())
     return bool(difference == 0 or difference > ROUNDING_TOLERANCE)
+
+
+def _with_equal_symbols(expected: list[Any], given: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Return both with one symbol for each name.
+
+    The library takes all symbols for real ones unless it sees an `i` that stands alone. So the `i`
+    of `5i` is another one for it than that of `5 i`.
+    """
+
+    def renewed(value: Any) -> Any:  # noqa: ANN401 - an object of the library's, or text
+        symbols = {}
+        for symbol in getattr(value, "free_symbols", ()):
+            kind = type(symbol)
+            if kind.__name__ == "Symbol":
+                symbols[symbol] = kind(symbol.name, real=True)
+        return value.xreplace(symbols) if symbols else value
+
+    return [renewed(value) for value in expected], [renewed(value) for value in given]
 
 
 def _is_exact_number(value: Any) -> bool:  # noqa: ANN401 - an object of the library's

@@ -218,7 +218,8 @@ _PART_BEFORE: Final = re.compile(
 )
 _PART_AFTER: Final = re.compile(
     r"[)\]}]?\s?!(?!=)|[⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ]"
-    r"|[)\]}]?\s?[+*^×·÷±]\s?[\w({\\]|[)\]}]?\s-\s?[\w({\\]|[)\]}]?\s?/\s?[0-9(\\]"
+    r"|[)\]}]?\s?[+*^×·÷±]\s?[\w({\\]|[)\]}]?\s?/\s?[0-9(\\]"
+    r"|[)\]}]?\s-\s?(?:[0-9({\\]|[^\W\d](?![^\W\d_])|[a-z]{2,9}\()"
     r"|\s?\\?(?:pi|sqrt)(?![A-Za-z])|\s?\\(?:pm|mp|binom|cdot|times|div|bmod|pmod)(?![A-Za-z])"
     r"|\s?\\frac|\s?[πτ√]"
     r"|[iknpqrtxyz](?![A-Za-z])|\s[xyznpqk](?![A-Za-z'])"
@@ -302,7 +303,8 @@ _FILLER: Final = re.compile(
     re.IGNORECASE,
 )
 _ASIDE: Final = re.compile(
-    r"[(\[\u2014]|\s-\s|,|\b(?:because|since|as|for|with|after|from|given|where|when|if|by|using"
+    r"(?<![0-9])[(\[]|[(\[](?![-0-9])|\u2014|\s-\s(?!\s?[-0-9(])|,"
+    r"|\b(?:because|since|as|for|with|after|from|given|where|when|if|by|using"
     r"|which|while|in \w{1,10} steps?)\b",
     re.IGNORECASE,
 )
@@ -320,9 +322,13 @@ def given_number(text: str) -> Decimal | None:
     box = mathematics.last_box(plain)
     if box is not plain and (box == mathematics.EMPTY_BOX or _has_digit(box)):
         return _number_of_box(box[len("\\boxed{") : -1])
-    hashes = _HASHES.findall(plain)
+    hashes = [line for line in _HASHES.findall(plain) if not _is_heading(line)]
     if hashes:
-        return _number_of_box(hashes[-1])
+        value = _number_of_box(hashes[-1])
+        first = _first_with_remark(hashes[-1])
+        if value is None and first is not None:
+            return first.value
+        return value
     announced = _announced_number(plain)
     if announced is not None:
         if _stands_for_itself(plain, announced):
@@ -372,6 +378,30 @@ def _number_of_box(content: str) -> Decimal | None:
     if len(numbers) != 1 or not _stands_for_itself(content, numbers[0]):
         return None
     return numbers[0].value
+
+
+_NUMBERED: Final = re.compile(r"[0-9]{1,3}\s?(?:[.):]|-\s)\s*[^\W\d_]")
+_LABELLED: Final = re.compile(rf"{_LABELS}\s?#?[0-9]", re.IGNORECASE)
+_RESULT_BEFORE: Final = re.compile(r"[:=\u2248\u2192]\s*$")
+
+
+def _is_heading(line: str) -> bool:
+    """Return whether a line behind `####` is a heading of Markdown: `Step 2: Add 3`, `1. Count`.
+
+    An answer begins with its number, or ends with one that words, a colon or an equals sign
+    announce.
+    """
+    bare = line.strip("*_ \t")
+    if _NUMBERED.match(bare) or _LABELLED.match(bare):
+        return True
+    numbers = list(find_numbers(bare))
+    if not numbers:
+        return True
+    begin = _ALONE.match(bare)
+    if begin is not None and numbers[0].start <= begin.end():
+        return False
+    before = bare[: numbers[-1].start]
+    return not (_RESULT_BEFORE.search(before) or words.ANNOUNCEMENT.search(before))
 
 
 def _announced_number(plain: str) -> FoundNumber | None:

@@ -52,7 +52,8 @@ from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_
 
 MAX_PUBLISHED_TEXT: Final = 100_000  # Characters at the end of a text that are searched
 _SAID: Final = re.compile(r"answer is \(?([A-J])\)?")
-_PUBLISHED_ANNOUNCED: Final = re.compile(r"[aA]nswer:\s*([A-J])")
+# A letter may begin the next "Answer:", so it is only looked at
+_PUBLISHED_ANNOUNCED: Final = re.compile(r"[aA]nswer:(?=\s*([A-J]))")
 _LETTER: Final = re.compile(r"\b[A-J]\b")
 
 
