@@ -128,6 +128,14 @@ def score(code: str, tests: Tests) -> Score:
         ),
         ("````python\na = '''\n```\n'''\n````", "", "a = '''\n```\n'''", "its block"),
         ("It is\n```python\na = 1\nb = 2", "", "a = 1\nb = 2", "its block"),
+        (
+            "```python\ndef f():\n    '''\n    ```\n    f()\n    ```\n    '''\n```\nSo.",
+            "f",
+            "def f():\n    '''\n    ```\n    f()\n    ```\n    '''",
+            "its block",
+        ),
+        ("```python\na = len(\"'''\")\n```\nSo.", "", "a = len(\"'''\")", "its block"),
+        ("```python\na = 1\n    ```\nSo.", "", "a = 1", "its block"),
         ("a = 1\nprint(a)\n", "", "a = 1\nprint(a)\n", "the whole answer"),
         ("    return 1\n", "", "", "no code"),
         ("I cannot do that.", "", "", "no code"),
@@ -159,6 +167,10 @@ def test_an_answer_without_code_is_wrong_and_says_so() -> None:
                 "for line in stdin:\n    a, b = line.split()\n    print(int(a) + int(b), '  ')\n"
                 "sys.exit(1)"
             ),
+            True,
+        ),
+        (
+            "print(sum(map(int, input().split())))\nprint('done', file=sys.stderr)\nsys.exit(120)",
             True,
         ),
         ("import sys\nprint(sum(map(int, sys.stdin.buffer.read().split())))", True),
@@ -254,6 +266,17 @@ def test_a_function_is_asked_for_its_values(code: str, right: bool, python: Inte
     assert score(code, ADD).right is right
 
 
+@pytest.mark.parametrize("test", [["1\n", "1"], ["1", "one"], ["", "1"]])
+def test_tests_of_a_function_that_are_no_json_are_refused_and_never_scored(test: list[str]) -> None:
+    answer = json.dumps({"tests": [test], "function": "add"})
+    packed = dump_tests(IoTests(tests=((test[0], test[1]),), function="add"))
+    with pytest.raises(UsageError, match="does not fit the scorer program"):
+        check_case(Case(id="1", question="?", answer=answer, scorer="program"))
+    scored = score_answer(block("def add(x): return x"), replace(case(SUM), answer=packed))
+    assert scored.right is None
+    assert "not a JSON value a line" in scored.why
+
+
 # Asserts, which run in a sandbox of their own
 
 
@@ -268,6 +291,9 @@ def test_a_function_is_asked_for_its_values(code: str, right: bool, python: Inte
             True,
         ),
         ("def f(): return 10 ** 6000", "assert f() == 10 ** 6000", True),
+        ("def f(x): return x * 10 ** 6000", "assert f(f(1)) == 10 ** 12000", True),
+        ("A = object()\ndef f(): return A", "assert f() == f()", True),
+        ("def f(): return object()", "assert f() == f()", False),
         (
             "def f(): return float('inf'), float('nan')",
             "a, b = f()\nassert a == float('inf') and b != b",

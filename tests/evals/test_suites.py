@@ -113,6 +113,14 @@ def test_aime25_is_read_in_the_form_of_either_publisher(
     assert is_correct(r"Therefore, $\boxed{070}$.", case)
 
 
+def test_ids_that_begin_at_0_are_kept(tmp_path: Path) -> None:
+    """The row of id 0 would else have that of the next one."""
+    rows = [{"id": number, "problem": f"Find {number}.", "answer": 70} for number in range(2)]
+    path = tmp_path / "test.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert [case.id for case in read_suite(SUITES["aime25"], path)] == ["0", "1"]
+
+
 def test_mmlu_pro_is_asked_after_five_solved_questions_of_its_category(tmp_path: Path) -> None:
     """By the prompt of its authors; options that only fill the list up are left out."""
     path = lines(tmp_path / "test.jsonl", MMLU_PRO)

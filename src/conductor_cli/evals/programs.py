@@ -162,6 +162,9 @@ def load_tests(answer: str) -> Tests:
     tests = load(IoTests, content, "")
     if not tests.tests:
         raise ValueError("there are no tests")
+    if tests.function:
+        for given, expected in tests.tests:
+            _call_of(given, expected)
     return tests
 
 
@@ -246,6 +249,8 @@ def pickled_text(pickled: bytes) -> str:
 # The program in a text
 
 _PYTHON: Final = {"", "python", "python3", "py", "py3"}
+# How much deeper than its beginning the end of a block does not stand any more, as in Markdown
+MAX_INDENT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,24 +298,30 @@ def find_program(text: str, function: str = "") -> Program:
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
     """Yield the language and the lines of each block between fences.
 
-    The last one may have no end.
+    The last one may have no end. A fence in a docstring, which stands deeper, ends none.
     """
     fence = ""
     language = ""
     indent = 0
+    is_quoted = False
     lines = list[str]()
     for line in text.split("\n"):
         bare = line.strip()
         mark = bare[: len(bare) - len(bare.lstrip("`"))]
+        depth = len(line) - len(line.lstrip())
         if not fence and len(mark) >= 3:
             fence = mark
-            indent = len(line) - len(line.lstrip())
+            indent = depth
             language = bare[len(mark) :].strip().lower().partition(" ")[0]
+            is_quoted = False
             lines = []
-        elif fence and bare.startswith(fence) and not bare.strip("`"):
+            continue
+        is_inside = is_quoted and depth >= indent + MAX_INDENT and language in _PYTHON
+        if fence and bare.startswith(fence) and not bare.strip("`") and not is_inside:
             yield language, "\n".join(lines)
             fence = ""
         elif fence:  # in a list, all lines are as far to the right as the fence
+            is_quoted ^= (line.count('"""') + line.count("'''")) % 2 == 1
             if not line[:indent].strip():
                 line = line[indent:]  # noqa: PLW2901 - the same line
             lines.append(line)
@@ -459,8 +470,9 @@ def _run_streams(code: str, tests: IoTests, interpreter: Interpreter) -> Score:
                 ending = read_run(sandbox.exchange(message, SECONDS))
                 if ending["end"] != "exit":
                     return _failed(number, count, ENDS[ending["end"]])
-                # The harness of the authors ignores the exit code of a program, but no exception.
-                if ending["code"] and ending["complaint"].strip():
+                # The harness of the authors ignores how a program exits and what it writes to
+                # standard error, but no exception.
+                if ending["raised"]:
                     return _failed(number, count, ending["complaint"].strip())
                 if not same_output(ending["output"], expected):
                     return _failed(number, count, "another output")
@@ -501,7 +513,7 @@ def _begin(sandbox: Sandbox, seconds: float) -> Score | None:
         reply = json.loads(sandbox.begin(seconds))
     except SandboxEnded as ended:
         return Score(right=False, why=ENDS[ended.end])
-    except ValueError:
+    except (ValueError, RecursionError):
         return Score(right=False, why=ENDS["broken"])
     error = reply
     if isinstance(reply, dict):
@@ -542,7 +554,7 @@ def _run_calls(code: str, tests: IoTests, interpreter: Interpreter) -> Score:
                 way = "method_of_class"
             called = _ask(sandbox, {"do": way, "name": tests.function}, SECONDS)
             for number, (given, expected) in enumerate(tests.tests, start=1):
-                arguments = [_encoded(json.loads(line)) for line in given.split("\n")]
+                arguments, right_value = _call_of(given, expected)
                 request = {
                     "do": "call",
                     "of": called["object"],
@@ -550,7 +562,7 @@ def _run_calls(code: str, tests: IoTests, interpreter: Interpreter) -> Score:
                     "named": {"dict": []},
                 }
                 value = _ask(sandbox, request, SECONDS)
-                if not same_value(value, json.loads(expected)):
+                if not same_value(value, right_value):
                     return _failed(number, count, "another value")
         except _NoValue as error:
             return _failed(number, count, str(error))
@@ -559,6 +571,19 @@ def _run_calls(code: str, tests: IoTests, interpreter: Interpreter) -> Score:
         except (TypeError, KeyError):
             return Score(right=False, why=f"{tests.function} is no function")
     return Score(right=True, why=f"passed {count} tests")
+
+
+def _call_of(given: str, expected: str) -> tuple[list[Any], Any]:
+    """Return the arguments of a test, as the sandbox reads them, and the right value.
+
+    Raises `ValueError` where they are no JSON.
+    """
+    try:
+        return [_encoded(json.loads(line)) for line in given.split("\n")], json.loads(expected)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"its input is not a JSON value a line, or its output none: {error}"
+        ) from None
 
 
 def _encoded(value: Any) -> Any:  # noqa: ANN401 - JSON
@@ -617,34 +642,36 @@ def _run_asserts(code: str, tests: AssertTests, interpreter: Interpreter) -> Sco
     with open_sandboxes(program, tester):
         if (score := _begin(program, ASSERT_SECONDS)) is not None:
             return score
-        message = _from_tests(tester, None)
+        message, request = _from_tests(tester, None)
         while "do" in message:
             try:
-                reply = program.exchange(
-                    json.dumps(message).encode(), ASSERT_SECONDS, deadline - time.monotonic()
-                )
+                reply = program.exchange(request, ASSERT_SECONDS, deadline - time.monotonic())
             except SandboxEnded as ended:
                 return Score(right=False, why=ENDS[ended.end])
-            message = _from_tests(tester, reply)
+            message, request = _from_tests(tester, reply)
     if message.get("passed") is True:
         return Score(right=True, why="passed")
     return Score(right=False, why=str(message.get("why") or "a test failed"))
 
 
-def _from_tests(tester: Sandbox, reply: bytes | None) -> dict[str, Any]:
-    """Return the next message of the tests: a request to the program, or their verdict.
+def _from_tests(tester: Sandbox, reply: bytes | None) -> tuple[dict[str, Any], bytes]:
+    """Return the next message of the tests, a request to the program or their verdict, as it came.
 
-    They read what the program replies, so their own end may be its fault.
+    They read what the program replies, so their own end may be its fault. Whole numbers are passed
+    on and not read here: one that the program gave may have more digits than Python reads.
     """
     try:
         if reply is None:
             tester.begin(ASSERT_SECONDS)
-        message = json.loads(tester.exchange(reply or b"go", ASSERT_SECONDS))
+        written = tester.exchange(reply or b"go", ASSERT_SECONDS)
+        message = json.loads(written, parse_int=lambda _: 0)
     except SandboxEnded as ended:
-        return {"passed": False, "why": f"its tests: {ENDS[ended.end]}"}
+        return {"passed": False, "why": f"its tests: {ENDS[ended.end]}"}, b""
+    except (ValueError, RecursionError):  # of a value that the program gave them
+        return {"passed": False, "why": f"its tests: {ENDS['broken']}"}, b""
     if isinstance(message, dict):
-        return message
-    return {}
+        return message, written
+    return {}, b""
 
 
 # Unit tests

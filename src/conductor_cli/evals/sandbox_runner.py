@@ -9,7 +9,7 @@ and `way` says what is made of it:
 
     run     Each further message is one run of the code, in a new process: a line of JSON with
             `seconds`, then the standard input. The reply is a line of JSON (`end`, `code`,
-            `output`, `complaint`), then the output.
+            `raised`, `complaint`), then the output.
     serve   The code is run once. Each further message asks for a call, an attribute or a name of
             it, and the reply has the value as data, or an error. What is no data stays here, and
             the reply has its number.
@@ -45,6 +45,7 @@ from typing import Any
 
 PR_SET_DUMPABLE = 4
 COMPLAINT = 2000  # Bytes of an error that are told
+RAISED = 120  # How a program ends that raised an error, but for `SystemExit`
 MAX_LISTED = 1_000_000  # Values that are taken from an iterator of the other side
 MAX_MESSAGE = 64 << 20  # Bytes of a message between a test and the code
 
@@ -231,8 +232,12 @@ def run_once(
             end = "time"
     elif end == "exit":
         code = os.WEXITSTATUS(status)
+    raised = end == "exit" and code == RAISED
+    if raised:
+        code = 1
     text = bytes(written[complaint[0]])[-COMPLAINT:].decode("utf-8", "replace")
-    return {"end": end, "code": code, "complaint": text}, bytes(written[output[0]])
+    reply = {"end": end, "code": code, "raised": raised, "complaint": text}
+    return reply, bytes(written[output[0]])
 
 
 def collect(
@@ -285,7 +290,7 @@ def become_program(
     job: dict[str, Any], module: types.ModuleType, seconds: float, streams: list[int]
 ) -> None:
     """Turn this new process into the program; it does not return."""
-    code = 1
+    code = RAISED
     try:
         for number, descriptor in enumerate([os.dup(stream) for stream in streams]):
             os.dup2(descriptor, number)
@@ -325,10 +330,10 @@ def run_program(source: str, module: types.ModuleType) -> int:
         run_source(source, module)
     except SystemExit as error:
         code = int(error.code is not None)
-        if isinstance(error.code, int):
+        if isinstance(error.code, int) and error.code & 0xFF != RAISED:
             code = error.code
     except BaseException as error:  # noqa: BLE001 - whatever the program raises
-        code = 1
+        code = RAISED
         sys.stderr.write(describe(error))
     # Waits for threads, as at the end of a program
     threading._shutdown()  # type: ignore[attr-defined] # noqa: SLF001
@@ -395,7 +400,8 @@ def serve_calls(job: dict[str, Any], channel: Channel) -> None:
         send_value(channel, {"error": describe(error)})
         return
     send_value(channel, {"ready": True})
-    objects = [module]
+    objects = Objects()
+    objects.number_of(module)
     while True:
         try:
             reply = answer_request(json.loads(channel.read()), module, objects)
@@ -405,7 +411,7 @@ def serve_calls(job: dict[str, Any], channel: Channel) -> None:
 
 
 def answer_request(
-    request: dict[str, Any], module: types.ModuleType, objects: list[Any]
+    request: dict[str, Any], module: types.ModuleType, objects: Objects
 ) -> dict[str, Any]:
     """Return the value of a call, an attribute or a name.
 
@@ -455,7 +461,22 @@ _WRITTEN: dict[str, Any] = {  # a date and time is a date, too, so it comes firs
 }
 
 
-def encode(value: Any, objects: list[Any] | None = None) -> Any:  # noqa: ANN401 - any value
+class Objects(list):  # type: ignore[type-arg] # also runs in older Pythons
+    """What is kept for the other side, each object once: the same one has the same number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers: dict[int, int] = {}
+
+    def number_of(self, value: Any) -> int:  # noqa: ANN401 - any value
+        """Return the number of an object, which is kept from now on."""
+        number = self._numbers.setdefault(id(value), len(self))
+        if number == len(self):
+            self.append(value)
+        return number
+
+
+def encode(value: Any, objects: Objects | None = None) -> Any:  # noqa: ANN401 - any value
     """Return a value in JSON.
 
     Raises `TypeError` for what is no data, unless it can be kept in `objects`.
@@ -500,8 +521,7 @@ def encode(value: Any, objects: list[Any] | None = None) -> Any:  # noqa: ANN401
         return {"type": name}
     if objects is None:
         raise TypeError(f"{type(value).__name__} is no data")
-    objects.append(value)
-    return {"object": len(objects) - 1}
+    return {"object": objects.number_of(value)}
 
 
 def decode(value: Any, find: Any) -> Any:  # noqa: ANN401 - JSON

@@ -154,6 +154,14 @@ def field(row: Row, *names: str) -> str:
     raise KeyError(names[0])
 
 
+def _name(row: Row, column: str, number: int) -> str:
+    """Return the id that a row has itself, which may be 0, else its number."""
+    name = row.get(column)
+    if name in (None, ""):
+        return str(number)
+    return str(name)
+
+
 def tags(*texts: object) -> tuple[str, ...]:
     """Return the texts as tags: "Counting & Probability" becomes counting-probability."""
     names = []
@@ -169,7 +177,7 @@ def math500(row: Row, number: int, _: int) -> Case:
     if row.get("level") is not None:
         level = f"level {row['level']}"
     return Case(
-        id=str(row.get("unique_id") or number),
+        id=_name(row, "unique_id", number),
         question=f"{field(row, 'problem')}\n\n{BOX}",
         answer=field(row, "answer"),
         scorer="math",
@@ -187,7 +195,7 @@ def aime25(row: Row, number: int, _: int) -> Case:
     if answer is None:
         raise ValueError("the answer is not a whole number from 0 to 999")
     return Case(
-        id=str(row.get("id") or number),
+        id=_name(row, "id", number),
         question=f"{field(row, 'problem', 'question')}\n\n{BOX}",
         answer=str(int(answer[0])),
         scorer="number",
@@ -289,7 +297,7 @@ def gpqa(row: Row, number: int, seed: int) -> Case:
     """
     columns = ("Correct Answer", *(f"Incorrect Answer {index}" for index in (1, 2, 3)))
     choices = [field(row, column) for column in columns]
-    name = str(row.get("Record ID") or number)
+    name = _name(row, "Record ID", number)
     order = list(range(len(choices)))
     Random(f"{seed}/{name}").shuffle(order)  # noqa: S311 - reproducible, no secret
     shuffled = [choices[at] for at in order]
@@ -333,7 +341,7 @@ def humaneval(row: Row, number: int, _: int) -> Case:
     # The names beside the function are in the prompt
     asserts = f"{_text(row, 'test')}\n\ncheck({function})\n"
     return Case(
-        id=str(row.get("task_id") or number),
+        id=_name(row, "task_id", number),
         question=f"{SCRIPT}\n```\n{prompt.strip()}\n```\n",
         answer=dump_tests(
             AssertTests(asserts=asserts, function=function, before=prompt, names=(function,))
@@ -363,7 +371,7 @@ def mbpp(row: Row, number: int, _: int) -> Case:
     names = tuple(sorted(defined & names_in(asserts)))
     listed = "\n".join(tests)
     return Case(
-        id=str(row.get("task_id") or number),
+        id=_name(row, "task_id", number),
         question=f"{MBPP_TASK.format(field(row, 'text', 'prompt'))}\n\n{listed}\n\n{MBPP_FORM}",
         answer=dump_tests(AssertTests(asserts=asserts, function=function, names=names)),
         scorer="program",
@@ -393,7 +401,7 @@ def livecodebench(row: Row, number: int, _: int) -> Case:
     if starter:
         task = LCB_STARTER
     return Case(
-        id=str(row.get("question_id") or number),
+        id=_name(row, "question_id", number),
         scorer="program",
         question=f"{LCB_SYSTEM}\n\n### Question:\n{content}\n\n### Format: {task}\n"
         f"```python\n{starter or '# YOUR CODE HERE'}\n```\n\n### Answer: (use the provided format "
@@ -431,7 +439,7 @@ def bigcodebench(row: Row, number: int, _: int) -> Case:
     if solution:
         reference = f"{before}{solution}"
     return Case(
-        id=str(row.get("task_id") or number),
+        id=_name(row, "task_id", number),
         question=f"{SCRIPT}\n{field(row, 'instruct_prompt')}\n",
         answer=dump_tests(
             UnitTests(
