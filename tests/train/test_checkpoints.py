@@ -18,6 +18,7 @@ from conductor_cli.train.checkpoints import (
     adapter_directory,
     best_line,
     check_same_training,
+    describe_validation,
     exclusive_directory,
     last_checkpoint,
     remove_old_adapter,
@@ -142,6 +143,16 @@ def test_adapters_that_a_killed_training_has_left_are_removed_by_the_next_one(
         assert list(tmp_path.glob("*/*")) == []
         (directory / "1").mkdir(parents=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_interval_of_a_validation_leaves_out_cases_in_which_a_worker_failed() -> None:
+    shares = {"right": 0.5, "valid": 1.0, "cases": 20, "failed": 10}
+    # Five of ten, not ten of twenty
+    assert describe_validation({"validation": shares}) == (
+        "0.500 right (0.24 to 0.76), 1.000 valid, 10 of 20 cases, as a worker failed in the others"
+    )
+    none = {"right": 0.0, "valid": 0.0, "cases": 3, "failed": 3}
+    assert describe_validation({"validation": none}) == "none of 3 cases could be judged"
 
 
 def test_the_best_of_several_validations_is_told_to_look_better_than_it_is() -> None:

@@ -28,6 +28,7 @@ from conductor_cli.train.forecast import (
     disk_needs,
     measure_steps,
     shorter_ways,
+    validations_left,
 )
 from conductor_cli.train.recipe import DEFAULT_RECIPE, LoraSettings
 from tests.cli.stage import Stage
@@ -158,6 +159,16 @@ def test_what_a_call_takes_is_told_with_where_it_is_from(stage: Stage) -> None:
     lines = explain_time(two, None, 200, []).splitlines()
     assert "(5 calls) for a call in your own runs; 10 s for a call of beta is assumed" in lines[0]
     assert lines[1].startswith("writing plans and learning come on top and were not measured")
+
+
+@pytest.mark.parametrize(
+    ("done", "left"), [(0, 4), (10, 3), (19, 3), (20, 2), (21, 2), (40, 1), (45, 1)]
+)
+def test_a_stopped_training_counts_each_validation_that_is_left(done: int, left: int) -> None:
+    """Of 50 steps: at 20, at 40 and after the last, and before the first one."""
+    recipe = replace(DEFAULT_RECIPE, steps=50, checkpoint_every=20)
+    due = [step for step in range(done + 1, 51) if step % 20 == 0 or step == 50]
+    assert validations_left(recipe, done) == len(due) + (done == 0) == left
 
 
 def test_a_training_that_has_begun_tells_how_long_the_rest_takes_by_its_own_steps() -> None:

@@ -73,6 +73,7 @@ from conductor_cli.train.forecast import (
     disk_needs,
     measure_steps,
     shorter_ways,
+    validations_left,
 )
 from conductor_cli.train.job import (
     TaskCurriculum,
@@ -600,8 +601,7 @@ class Training:
         """Return how often the held-out cases run: before the first step, and at checkpoints."""
         if not self.steps_left or not self._curriculum.validation:
             return 0
-        before = 0 if self._done() else 1
-        return before + math.ceil(self.steps_left / self.request.recipe.checkpoint_every)
+        return validations_left(self.request.recipe, self._done())
 
     def _validated_cases(self) -> int:
         return self._validations() * len(self._curriculum.validation)

@@ -250,11 +250,18 @@ def _doubt(count: int) -> list[str]:
 def describe_validation(line: Line) -> str:
     """Return a validation in a few words, with the 95 % interval of the share of right answers."""
     shares = line["validation"]
-    count = shares["cases"]
-    low, high = wilson_interval(round(shares["right"] * count), count)
+    cases = shares["cases"]
+    # Cases in which a worker failed are in no share.
+    judged = cases - shares.get("failed", 0)
+    if not judged:
+        return f"none of {cases} cases could be judged"
+    low, high = wilson_interval(round(shares["right"] * judged), judged)
+    counted = f"{cases} cases"
+    if judged != cases:
+        counted = f"{judged} of {cases} cases, as a worker failed in the others"
     return (
         f"{shares['right']:.3f} right ({low:.2f} to {high:.2f}), {shares['valid']:.3f} valid, "
-        f"{count} cases"
+        f"{counted}"
     )
 
 

@@ -164,6 +164,17 @@ class CallForecast:
         return share * busy / limit.at_once
 
 
+def validations_left(recipe: Recipe, done: int) -> int:
+    """Return how often the held-out cases run after so many steps.
+
+    Before the first step, at checkpoints, and after the last step. A training that was stopped
+    between two checkpoints still has the next one before it.
+    """
+    before = 0 if done else 1
+    at_checkpoints = math.ceil(recipe.steps / recipe.checkpoint_every)
+    return before + at_checkpoints - done // recipe.checkpoint_every
+
+
 def calls_at_once(limits: Iterable[CallLimit]) -> int:
     """Return how many calls all limits together let through at once."""
     workers: dict[tuple[str, ...], int] = {}
