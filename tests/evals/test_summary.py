@@ -135,6 +135,20 @@ def test_several_answers_to_a_case_are_one_case() -> None:
     assert row.between_draws == pytest.approx(0.25 / 3**0.5)  # 2/4, 2/4, 3/4
 
 
+def test_a_judge_is_no_surer_for_many_answers_to_the_same_cases() -> None:
+    """Answers of three systems to ten cases say as much about it as those of one."""
+    names = ("a", "b", "c")
+    runs = []
+    for name in names:
+        for number, outcome in enumerate(outcomes(name, "++++++++++")):
+            runs.append(replace(outcome, confirmed=number < 5))
+    summary = summarize(runs, names)
+    assert summary.agreement is not None
+    assert (summary.agreed, summary.compared, summary.agreement.cases) == (15, 30, 10)
+    assert summary.agreement.interval == pytest.approx(wilson_interval(5, 10))
+    assert summarize(outcomes("a", "+-"), names).agreement is None
+
+
 def test_draws_are_compared_one_by_one() -> None:
     made = [*drawn(ONE, "----", "--!-"), *drawn(AUTO, "++++", "+++-")]
     auto = summarize(made, systems=[ONE, AUTO]).systems[1]

@@ -34,7 +34,6 @@ from conductor_cli.evals.summary import (
     cases_needed,
     prove_differences,
     round_up,
-    wilson_interval,
 )
 from conductor_cli.evals.systems import ALONE, BEST_ROUTING, BEST_WORKER
 from conductor_cli.system.terminal_tables import Column
@@ -504,11 +503,13 @@ def _note_on_judge(judge: str, summary: Summary) -> str:
     """Return what the judge has cost, and how far it can be trusted."""
     calls = format_count(summary.judging.calls, "call")
     cost = format_cost_cell(summary.judging.cost, summary.judging.unpriced)
-    agreed = summary.agreed
-    compared = summary.compared
-    if compared:
-        limits = format_limits(wilson_interval(agreed, compared))
-        trust = f"it agrees with the rules on {agreed} of {compared} answers (95 %: {limits})"
+    agreement = summary.agreement
+    if agreement is not None:
+        limits = format_limits(agreement.interval)
+        answers = f"{agreement.n} answers"
+        if agreement.n != agreement.cases:
+            answers += f" to {format_count(agreement.cases, 'case')}"
+        trust = f"it agrees with the rules on {agreement.right} of {answers} (95 %: {limits})"
     else:
         trust = (
             "how far it can be trusted is not known: no answer that it judged has a rule beside it"
@@ -608,6 +609,7 @@ def report_json(
             **dump(summary.judging),
             "agreed": summary.agreed,
             "compared": summary.compared,
+            "agreement": None if summary.agreement is None else dump(summary.agreement),
             "instructions": INSTRUCTIONS,
         }
         if spec.judge

@@ -367,9 +367,10 @@ class Summary(NamedTuple):
 
     `baseline` is the share that is right of the worker that the other cases chose for each case,
     which systems are compared with. `judging` is what a judge used; of the `compared` answers that
-    a rule scored, it agreed with the rule on `agreed`. `unscored` counts answers that could not be
-    scored, by the reason, and `missing_modules` programs that are wrong because the Python of the
-    sandbox does not have a module.
+    a rule scored, it agreed with the rule on `agreed`, and `agreement` is that share with its
+    interval, for which the answers to one case are alike. `unscored` counts answers that could not
+    be scored, by the reason, and `missing_modules` programs that are wrong because the Python of
+    the sandbox does not have a module.
     """
 
     systems: tuple[SystemResult, ...]
@@ -380,6 +381,7 @@ class Summary(NamedTuple):
     unscored: Mapping[str, int] = MappingProxyType({})
     missing_modules: Mapping[str, int] = MappingProxyType({})
     baseline: ShareEstimate | None = None
+    agreement: ShareEstimate | None = None
 
     def result(self, name: str) -> SystemResult | None:
         """Return the figures of a system; None where it was not run."""
@@ -412,16 +414,19 @@ def summarize(outcomes: Iterable[CaseOutcome], systems: Sequence[str]) -> Summar
         result = _summarize_system(name, outcomes_of_system)
         versus_best = _versus_best(name, best, chosen, right, counted)
         results.append(replace(result, versus_best=versus_best))
-    confirmed = [run.confirmed for run in runs if run.confirmed is not None]
+    agreement = ShareEstimate.of(
+        (run.case, run.confirmed) for run in runs if run.confirmed is not None
+    )
     return Summary(
         tuple(results),
         best,
         judging=sum((run.judging for run in runs), NO_USAGE),
-        agreed=sum(confirmed),
-        compared=len(confirmed),
+        agreed=agreement.right,
+        compared=agreement.n,
         unscored=_unscored_reasons(runs),
         missing_modules=_missing_modules(runs),
         baseline=_share_of(baseline) if best else None,
+        agreement=agreement if agreement.n else None,
     )
 
 
