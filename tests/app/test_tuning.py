@@ -27,6 +27,7 @@ from conductor_cli.models.router import SUFFIX, Router, RouterFile, read_planner
 from tests.cli.billing import Provider
 from tests.cli.billing import cases as billed_cases
 from tests.cli.stage import Stage, says
+from tests.evals.sample_outcomes import outcomes as sampled
 from tests.servers import SeenRequest, Wire
 from tests.tiny_gguf import make
 
@@ -127,6 +128,12 @@ def test_the_router_is_not_taken_for_gains_by_chance(encoder: Path) -> None:
             learn_ways([*answered(cases, lambda *_: draw.random() < 0.5)], cases, encoder, seed).way  # noqa: B023
         )
     assert sum(way == ROUTER for way in ways) <= 1, ways
+
+
+def test_a_plan_whose_run_failed_counts_as_the_others_do() -> None:
+    """Else an outage would decide which advice is kept."""
+    assert tuning.score_plans(sampled("conductor", "+-+!+")) == [1, 0, 1, 0.75, 1]
+    assert tuning.score_plans(sampled("conductor", "!!")) == [0, 0]
 
 
 def test_too_few_cases_and_a_single_worker_are_refused(encoder: Path) -> None:

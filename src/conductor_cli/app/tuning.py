@@ -551,6 +551,19 @@ class _Stop(Exception):
     """There is no money for more, or the user has stopped it."""
 
 
+def score_plans(outcomes: Sequence[CaseOutcome]) -> list[float]:
+    """Return what each plan counts: 1 for a right answer, 0 for a wrong one.
+
+    A run that failed says nothing about its plan, and counts as the others do in the mean.
+    """
+    judged = [float(outcome.right) for outcome in outcomes if outcome.verdict != "failed"]
+    mean = sum(judged) / max(len(judged), 1)
+    scores = []
+    for outcome in outcomes:
+        scores.append(mean if outcome.verdict == "failed" else float(outcome.right))
+    return scores
+
+
 class _GuideSearch:
     """GEPA's adapter.
 
@@ -656,7 +669,7 @@ class _GuideSearch:
 
         guide = self._guide(candidate)
         outcomes = self._wait(self.system(guide), batch)
-        scores = [float(outcome.right) for outcome in outcomes]
+        scores = score_plans(outcomes)
         if batch == self.hidden:
             self.scores.setdefault(guide, sum(scores))
         self.made += len(batch)
@@ -672,7 +685,10 @@ class _GuideSearch:
         components: list[str],
     ) -> dict[str, list[Any]]:
         """Return what the reflecting model is shown of some plans: GEPA calls it."""
-        described = [_describe(case, outcome) for case, outcome in evaluated.trajectories]
+        described = []
+        for case, outcome in evaluated.trajectories:
+            if outcome.verdict != "failed":
+                described.append(_describe(case, outcome))
         return {name: list(described) for name in components}
 
     def propose_new_texts(
