@@ -181,6 +181,13 @@ def test_a_training_that_has_begun_tells_how_long_the_rest_takes_by_its_own_step
     assert measured == (2, 300.0, 200.0)
     assert measure_steps(session[:2]) == (1, 800.0, 200.0)
     assert measure_steps(session[:1]) is None
+    # A session whose first step took longer than all of the one before
+    slow = [
+        {"step": 1, "seconds": 100.0, "resumed": 0},
+        {"step": 2, "seconds": 110.0, "resumed": 0},
+    ]
+    slow.append({"step": 3, "seconds": 500.0, "resumed": 2})
+    assert measure_steps(slow) == (1, 10.0, 0.0)
     text = describe_time(forecast(4), measured, 196, DEFAULT_RECIPE)
     assert text.startswith("about 16 h 20 min for 196 steps, as long as the last 2 took here")
     four = forecast(4)

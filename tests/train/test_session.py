@@ -69,7 +69,7 @@ RECIPE = replace(
     lora=LoraSettings(rank=2, rate=1e-3),
 )
 WHOLE = replace(RECIPE, lora=None)
-TIMES = ("seconds", "run_seconds")
+TIMES = ("seconds", "run_seconds", "resumed")
 
 
 def adds(request: Request) -> list[str]:

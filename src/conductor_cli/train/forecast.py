@@ -282,14 +282,16 @@ class MeasuredSteps(NamedTuple):
 def measure_steps(lines: Sequence[Mapping[str, Any]]) -> MeasuredSteps | None:
     """Return what the last steps of a training took in the mean; None where none was timed.
 
-    `lines` are those of `curve.jsonl`, each with the seconds since its session began. The first
-    step of a session counts only where there is no other: the model was loaded in it.
+    `lines` are those of `curve.jsonl`, each with the seconds since its session began and the step
+    from which that `resumed`. The first step of a session counts only where there is no other: the
+    model was loaded in it.
     """
     steps = [line for line in lines if line.get("step") and line.get("seconds")]
     seconds = []
     runs = []
     for before, line in pairwise(steps):
-        if line["seconds"] > before["seconds"]:
+        is_same_session = before.get("resumed") == line.get("resumed")
+        if is_same_session and line["seconds"] > before["seconds"]:
             seconds.append(line["seconds"] - before["seconds"])
             runs.append(line.get("run_seconds", 0.0))
     if not seconds and steps:

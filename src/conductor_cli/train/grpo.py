@@ -540,7 +540,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         if not jobs.is_first():
             return
         seconds = job.clock() - self._began
-        jobs.add_metrics(self._path, {**line, "seconds": seconds})
+        jobs.add_metrics(self._path, {**line, "seconds": seconds, "resumed": self._first})
         left = 0
         if step > self._first:
             left = seconds / (step - self._first) * (job.curriculum.steps - step)

@@ -95,7 +95,7 @@ def test_an_interrupted_training_resumes_to_the_same_metrics_and_weights(
     assert not train_conductor(cut, tokenizer, school(tmp_path / "cut", max_seconds=0), HELD_OUT)
     again = model(tokenizer)
     assert train_conductor(again, tokenizer, school(tmp_path / "cut"), HELD_OUT)
-    times = ("seconds", "run_seconds")
+    times = ("seconds", "run_seconds", "resumed")
     curves = [read_metrics(tmp_path / kind / "curve.jsonl") for kind in ("whole", "cut")]
     whole_curve, cut_curve = (
         [{key: line[key] for key in line if key not in times} for line in curve] for curve in curves
