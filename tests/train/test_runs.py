@@ -282,6 +282,7 @@ def test_the_draw_of_a_plan_is_the_number_of_its_exercise(tmp_path: Path) -> Non
 
 
 PRODUCT = Case(id="1", question="What is 6*7?", answer="42")
+SOLUTION = replace(PRODUCT, answer="It is 9 and 1,009.\n#### 1,018", scorer="number")
 CHOICE = Case(id="1", question="Which?", answer="B", choices=("x", "y"))
 
 
@@ -292,6 +293,10 @@ CHOICE = Case(id="1", question="Which?", answer="B", choices=("x", "y"))
         (PRODUCT, "Multiply, and check 421 and 4.42.", False),
         (replace(PRODUCT, question="Is 42 even, or 7?"), "Look at 42.", False),
         (replace(PRODUCT, answer="Paris"), "Say paris.", True),
+        (SOLUTION, "Confirm that it is 1018.", True),
+        (SOLUTION, "Confirm that it is $1,018.", True),
+        (SOLUTION, "Confirm that it is 1,019.", False),
+        (replace(SOLUTION, question="Is 1018 even?"), "Look at 1,018.", False),
         (CHOICE, "The answer is B.", True),
         (CHOICE, "Choose between x and y (A or B).", False),
         (CHOICE, "Show that (B) holds.", True),

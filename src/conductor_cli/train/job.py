@@ -359,14 +359,25 @@ def tells_answer(exercise: Exercise, subtask: str) -> bool:
     if not isinstance(exercise, Task) or SCORERS[exercise.case.scorer].needs == "sandbox":
         return False
     case = exercise.case
-    answer = re.escape(exercise.case.answer.strip())
+    question = case.question
+    answer = re.escape(case.answer.strip())
+    if case.scorer == "number":
+        # Of a whole solution, as GSM8K has it, what stands at its end
+        answer = re.escape(_plain_number(case.answer.rpartition("####")[2]))
+        subtask = _plain_number(subtask)
+        question = _plain_number(question)
     if case.choices:
         return (
             re.search(rf"\b(?:answer|option|choice)\W+(?:is\W+)?{answer}\b|\({answer}\)", subtask)
             is not None
         )
     whole = re.compile(rf"(?<![\w.]){answer}(?![\w]|\.\d)", re.IGNORECASE)
-    return whole.search(subtask) is not None and whole.search(case.question) is None
+    return whole.search(subtask) is not None and whole.search(question) is None
+
+
+def _plain_number(text: str) -> str:
+    """Return a text without what only separates the digits of a number: `1,018` is 1018."""
+    return re.sub(r"(?<=\d),(?=\d{3})", "", text).strip(" \t\r\n$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
