@@ -626,6 +626,10 @@ def test_another_exact_answer_is_wrong_in_any_language(text: str, answer: str) -
 
 
 LETTER_GIVEN: Final = (
+    "Answer: <<A>>",
+    "**Answer: <<A>>**",
+    "<b><A></b>",
+    "<answer><A></answer>",
     "Answer: Statement <A>",
     "The answer is element <A>",
     "The limiting reactant (<A>).",
@@ -663,6 +667,9 @@ LETTER_GIVEN: Final = (
 )
 
 LETTER_NOT_GIVEN: Final = (
+    "The answer is not <<A>>",
+    "Answer: <<A>> or <B>",
+    "<<A>>B</<A>>",
     "I doubt that the answer is <A>",
     "Whether the answer is <A> or not",
     r"\boxed{B} \boxed{<A>}",

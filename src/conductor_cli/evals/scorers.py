@@ -371,6 +371,8 @@ _MARKS: Final = re.compile(
     re.IGNORECASE,
 )
 """Emphasis, fonts, quotes, dollar signs and tags around a letter."""
+_ANGLED: Final = re.compile(r"<([A-Z])>(?![^<>]{0,200}</)")
+"""A letter where a form has a placeholder, and no tag, which would have an end: `Answer: <B>`."""
 _MENTION: Final = re.compile(
     rf"(?<![{words.SPACED}\\'])[(\[{{]?(?:([A-Z])(?![{words.SPACED}\\^(']|[ \t]?[<>=+])"
     r"|([a-z])(?=[)\]]|[ \t\r.}]{0,9}(?:\n|\Z)))[)\]}]?"
@@ -446,7 +448,7 @@ def _extract_choice(text: str, choices: Sequence[str]) -> str:
     text = words.without_thinking(_tail(text))
     if mathematics.last_box(text) == mathematics.EMPTY_BOX:
         return ""
-    plain = _MARKS.sub("", words.unify_characters(text)).strip()
+    plain = _MARKS.sub("", _ANGLED.sub(r"\1", words.unify_characters(text))).strip()
     mentions = _find_mentions(plain, choices)
     clear = _of_strength(mentions, "announced") or _of_strength(mentions, "confirmed")
     if clear:
