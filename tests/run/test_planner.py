@@ -389,7 +389,12 @@ def test_a_run_without_conductor_and_plan_fails() -> None:
     run, _ = play(setting(None, name="nobody"))
     assert run.trace.conductor == "nobody"
     assert (run.trace.error, run.trace.exit_code) == (
-        Failure(kind="conductor", message="there is no planner to plan with", reason="no_planner"),
+        Failure(
+            kind="conductor",
+            message="there is no planner to plan with",
+            hint="choose one: conductor model use NAME; conductor setup proposes one",
+            reason="no_planner",
+        ),
         5,
     )
 
