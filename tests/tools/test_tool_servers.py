@@ -19,8 +19,9 @@ from typing import Any, Self, TypeVar
 
 import pytest
 
+from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.input_requests import InputReply, InputRequest
-from conductor_cli.core.tools import AskPerson, OfferedTool, ToolResult
+from conductor_cli.core.tools import AskPerson, OfferedTool, ToolResult, parse_arguments
 from conductor_cli.programs import schema_check
 from conductor_cli.programs.network_environment import CERTIFICATES
 from conductor_cli.tools import session as sessions
@@ -306,6 +307,22 @@ def test_arguments_that_break_the_schema_call_nothing() -> None:
     with Desk(raw()) as desk:
         assert '"b" is a required property' in desk.call("add", a=1).text
         assert 'b: "2" is not of type "integer"' in desk.call("add", a=1, b="2").text
+
+
+def test_half_a_letter_in_arguments_leaves_the_server_running() -> None:
+    call = ToolCall(id="1", name="write", arguments=r'{"text": "half \ud83d, whole \ud83d\ude00"}')
+    arguments = parse_arguments(call)
+    assert arguments == {"text": "half \ufffd, whole \U0001f600"}
+    with Desk(raw()) as desk:
+        assert desk.call("write", **arguments).text == "written"
+        assert desk.box.take_notices() == ()
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_a_number_that_json_cannot_write_is_told_to_the_worker(number: str) -> None:
+    """It would have been sent as null."""
+    with pytest.raises(ValueError, match="the arguments are not JSON"):
+        parse_arguments(ToolCall(id="1", name="add", arguments=f'{{"a": 1, "b": {number}}}'))
 
 
 def test_the_schemas_of_a_server_cannot_hold_us_up(monkeypatch: pytest.MonkeyPatch) -> None:

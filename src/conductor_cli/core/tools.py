@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from conductor_cli.core.chat import Attachment, Tool, ToolCall, ToolCallDelta
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.input_requests import InputReply, InputRequest
+from conductor_cli.core.json_rpc import without_half_letters
 
 MAX_ABOUT: Final = 120  # Characters of what the planner reads of a server of tools
 
@@ -150,12 +151,15 @@ class CallCollector:
 def parse_arguments(call: ToolCall) -> dict[str, Any]:
     """Return the arguments of a call; without any, an empty object.
 
-    Raises `ValueError` that says what is wrong.
+    Half a letter, which no program could be sent, is the mark of one that cannot be read. Raises
+    `ValueError` that says what is wrong.
     """
     if not call.arguments.strip():
         return {}
+    written = call.arguments.encode("utf-8", "replace")
     try:
-        value = json.loads(call.arguments)
+        value = json.loads(without_half_letters(written))
+        json.dumps(value, allow_nan=False)  # `NaN` and 1e999 can be read but not sent
     except ValueError as error:
         raise ValueError(f"the arguments are not JSON: {error}") from None
     except RecursionError:
