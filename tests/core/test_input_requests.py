@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
+from conductor_cli.core.events import InputAsked, from_line, to_line
 from conductor_cli.core.input_requests import (
     InputField,
     NoForm,
@@ -58,6 +60,7 @@ def test_what_a_person_types_becomes_a_value_of_the_type(
     [
         ({"type": "integer"}, "1.5", "whole number"),
         ({"type": "number"}, "nan", "type a number"),
+        ({"type": "number"}, "1e999", "type a smaller number"),
         ({"type": "integer", "minimum": 1}, "0", "at least 1"),
         ({"type": "number", "maximum": 2.5}, "3", "at most 2.5"),
         ({"type": "string", "maxLength": 3}, "four", "at most 3"),
@@ -82,6 +85,8 @@ def test_what_is_no_value_of_a_field_is_explained(
         {"type": ["string", "null"]},
         {"type": "array", "items": {"type": "string"}},
         {"type": "string", "enum": [str(number) for number in range(101)]},
+        {"type": "string", "enum": ["x" * 2001]},
+        {"type": "string", "default": "x" * 2001},
         "text",
     ],
 )
@@ -97,6 +102,19 @@ def test_defaults_are_typed_as_a_person_would() -> None:
     assert field_of({"type": "number", "default": 95.5}).default == "95.5"
     chosen = field_of({"type": "array", "items": {"enum": ["a", "b"]}, "default": ["a", "b"]})
     assert read_value(chosen, chosen.default) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [1.7976931348623157e308, math.inf, -math.inf, math.nan, 10**400],
+    ids=["largest", "inf", "-inf", "nan", "long"],
+)
+def test_a_bound_beyond_every_number_is_none(bound: float) -> None:
+    """A trace holds no such number, and the whole of it could not be read again."""
+    field = field_of({"type": "number", "minimum": bound, "maximum": bound})
+    asked = InputAsked(at=0.0, step=1, attempt=1, turn=1, server="t", message="?", fields=(field,))
+    assert (field.minimum, field.maximum) == (None, None)
+    assert from_line(to_line(asked)) == asked
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "https://", "x" * 9])

@@ -10,7 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from math import isfinite
 from typing import Any, Final, Literal
+
+from conductor_cli.core.serialization import MAX_NUMBER
 
 FieldType = Literal["text", "number", "integer", "boolean", "choice", "choices"]
 InputAction = Literal["accept", "decline", "cancel"]
@@ -133,6 +136,11 @@ def _read_field(name: str, listed: Mapping[str, Any], *, required: bool) -> Inpu
         field_type = _TYPES[kind]
     else:
         raise NoForm(f"the field {name!r:.60} of its form has a type that nobody could type")
+    default = _typed(listed.get("default"))
+    if any(len(text) > MAX_TEXT for text in (name, default, *(item.value for item in options))):
+        raise NoForm(
+            f"the field {name!r:.60} of its form has a text of more than {MAX_TEXT} characters"
+        )
     lowest, highest = _BOUNDS.get(field_type, ("", ""))
     return InputField(
         name=name,
@@ -140,7 +148,7 @@ def _read_field(name: str, listed: Mapping[str, Any], *, required: bool) -> Inpu
         title=_text(listed, "title"),
         about=_text(listed, "description"),
         required=required,
-        default=_typed(listed.get("default")),
+        default=default,
         options=options,
         minimum=_number(listed, lowest),
         maximum=_number(listed, highest),
@@ -187,8 +195,14 @@ def _text(listed: Mapping[str, Any], name: str) -> str:
 
 
 def _number(listed: Mapping[str, Any], name: str) -> float | None:
+    """Return a bound; None where there is none, or one beyond every number that a trace holds.
+
+    Programs write the largest number of their language where they mean no bound.
+    """
     value = listed.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not -MAX_NUMBER <= value <= MAX_NUMBER:
         return None
     return value
 
@@ -248,6 +262,8 @@ def _read_number(field: InputField, text: str) -> int | float:
         raise WrongValue("type a whole number")
     elif _NUMBER.fullmatch(text):
         value = float(text)
+        if not isfinite(value):
+            raise WrongValue("type a smaller number")
     else:
         raise WrongValue("type a number")
     _check_bounds(field, value, "the number")
