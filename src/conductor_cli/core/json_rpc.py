@@ -6,7 +6,7 @@ import json
 import re
 from typing import Final
 
-_ID: Final = rb'"id"\s*:\s*(\d{1,18}|"[^"\\\\]{1,200}")'
+_ID: Final = rb'"id"\s*:\s*(-?\d{1,18}(?![\d.eE])|"[^"\\\\]{1,200}")'
 _FIRST_ID: Final = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:"method"\s*:\s*"[a-z/]+"\s*,\s*)?' + _ID
 )
