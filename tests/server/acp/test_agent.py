@@ -29,6 +29,7 @@ from tests.cli.stage import PLANNER, THREE, TWO, Stage, refuses, says, stalls
 from tests.cli.test_tools import SERVER, calls
 from tests.media_files import png
 from tests.server.acp.editor import Editor, check_by_schema, connected, part_of, talk
+from tests.servers import SeenRequest, Speaker, Wire
 
 
 @pytest.fixture(autouse=True)
@@ -223,6 +224,13 @@ def test_files_of_a_prompt_are_attached_as_ask_attaches_them(stage: Stage, tmp_p
             await editor.ask("What is in", linked)
         far = resource_link_block("page", "zed:///thread/1")
         await editor.ask("What is", far)
+        for block in (
+            resource_link_block("page", "http://["),
+            resource_block(embedded_text_resource("file://[x", "text")),
+            image_block("aGk=", "image/png", uri="http://["),
+        ):
+            with pytest.raises(RequestError, match="is no address"):
+                await editor.ask("What is", block)
         with pytest.raises(RequestError, match="audio is not read"):
             await editor.ask(audio_block("aGk=", "audio/wav"))
         os.mkfifo(tmp_path / "pipe")
@@ -271,6 +279,42 @@ def test_a_call_of_a_tool_is_asked_about_and_shown(
 
     refusing = talk(Editor(choose=lambda *_: None), talking, flags=flags)
     assert "the user does not allow it" in refusing.text()
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ('{"text": "a\\u001b[2J\\u009b31m\\u202ered"}', {"text": "a\u27e8U+202E\u27e9red"}),
+        (f'{{"text": "a", "n": {"[" * 300}{"]" * 300}}}', None),
+        ('{"text": "a", "n": NaN}', None),
+    ],
+    ids=["controls", "deep", "nan"],
+)
+def test_arguments_of_a_call_that_no_editor_should_see_end_no_session(
+    stage: Stage, written: str, shown: object
+) -> None:
+    """They are cleaned where they are JSON, and a text where an editor could not read them."""
+    stage.ok("tools", "add", "t", "--", sys.executable, str(SERVER))
+
+    async def writes(request: SeenRequest, wire: Wire) -> None:
+        speaker = Speaker(request, wire)
+        await speaker.begin()
+        if request.json["messages"][-1]["role"] == "tool":
+            await speaker.say("it goes on")
+        else:
+            await speaker.call("write", written)
+        await speaker.end()
+
+    stage.models["alpha"] = writes
+
+    async def talking(editor: Editor) -> None:
+        async with asyncio.timeout(20):
+            await editor.ask("Note it.")
+
+    editor = talk(Editor(choose=lambda *_: "no"), talking, flags={"conductor.tools": "t"})
+    (_, call) = editor.updates("tool_call")
+    assert call["rawInput"] == (shown or written)
+    assert editor.text().endswith("it goes on")
 
 
 def test_two_sessions_work_in_their_own_directories(stage: Stage, tmp_path: Path) -> None:

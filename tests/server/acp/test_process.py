@@ -90,6 +90,29 @@ def test_the_end_of_the_editor_and_a_signal_stop_the_run_and_store_its_end(stage
         assert shown[0]["state"] == "cancelled"
 
 
+def test_the_request_of_a_prompt_can_be_cancelled(stage: Stage) -> None:
+    """As the protocol has it for every request; notifications that nobody knows are passed over."""
+    stage.models["alpha"] = stalls("It begins")
+    editor = RawEditor(stage)
+    number = editor.ask(editor.open(stage))
+    while "It begins" not in str(editor.read()):
+        pass
+    for method, request in (
+        ("cancel_request", 99),
+        ("cancel_request", [number]),
+        ("trace", number),
+    ):
+        params = {"requestId": request}
+        line = {"jsonrpc": "2.0", "method": f"$/{method}", "params": params}
+        editor.write(json.dumps(line).encode())
+    assert editor.call("$/trace")["error"]["code"] == -32601
+    line = {"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": number}}
+    editor.write(json.dumps(line).encode())
+    assert editor.answer(number)["result"] == {"stopReason": "cancelled"}
+    done = finished(editor.process)
+    assert (done.code, done.err) == (0, "")
+
+
 def test_settings_that_cannot_be_read_are_told_before_the_protocol_begins(stage: Stage) -> None:
     stage.config.write_text("[limits]\ncalls = 'many'\n")
     done = stage.fails(3, "acp")

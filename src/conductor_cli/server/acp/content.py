@@ -11,7 +11,7 @@ import binascii
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import url2pathname
 
 from acp.schema import (
@@ -114,7 +114,7 @@ def _embedded_text(resource: TextResourceContents, directory: Path, attacher: At
 
 def _linked_files(block: ResourceContentBlock, attacher: Attacher) -> list[File]:
     """Return the file or the files of the directory that a link names, from the disk."""
-    address = urlsplit(block.uri)
+    address = _address_of(block.uri)
     if address.scheme == "file":
         path = _path_of(block.uri)
         if Path(path).is_fifo():  # nobody may ever write to it, and no editor could end the wait
@@ -125,9 +125,18 @@ def _linked_files(block: ResourceContentBlock, attacher: Attacher) -> list[File]
     return []
 
 
+def _address_of(uri: str) -> SplitResult:
+    """Return the parts of an address. Raises `UsageError` where it is none."""
+    try:
+        return urlsplit(uri)
+    except ValueError:
+        message = f"{one_line(uri)[:MAX_SHOWN]} is no address"
+        raise UsageError(message, hint="this is a fault of the editor") from None
+
+
 def _path_of(uri: str) -> str:
     """Return the path that a `file:` address names. Raises `UsageError`."""
-    address = urlsplit(uri)
+    address = _address_of(uri)
     if address.netloc not in ("", "localhost"):
         shown = one_line(uri)[:MAX_SHOWN]
         raise UsageError(f"{shown} is on another machine", hint="attach a file of this machine")
@@ -138,7 +147,7 @@ def _name_of(block: ResourceContentBlock | EmbeddedResourceContentBlock, directo
     """Return how the text of the question names a resource."""
     if isinstance(block, EmbeddedResourceContentBlock):
         return _address_name(block.resource.uri, directory)
-    if urlsplit(block.uri).scheme == "file":
+    if _address_of(block.uri).scheme == "file":
         return _address_name(block.uri, directory)
     return f"{one_line(block.name)} ({one_line(block.uri)})"
 
@@ -148,7 +157,7 @@ def _address_name(uri: str, directory: Path) -> str:
 
     Of a part of a file the name has the part: `src/main.py#L10:20`.
     """
-    address = urlsplit(uri)
+    address = _address_of(uri)
     name = PurePosixPath(unquote(address.path)).name
     if address.scheme == "file":
         path = Path(url2pathname(address.path))

@@ -12,7 +12,7 @@ import logging
 import os
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.config.files import chosen_file
 from conductor_cli.server.http.process import handle_endings
@@ -74,20 +74,31 @@ async def _serve(options: ServerOptions, version: str, *, approves: bool) -> int
     return code
 
 
+CANCEL_REQUEST: Final = "$/cancel_request"
+"""The notification that ends a request, which the SDK does not know."""
+
+
 class StdioTransport:
     """The transport of the SDK over bounded lines. `on_lost` is called once nobody reads any more.
 
     The SDK's own has no bound for a line, and leaves a request unanswered whose error it cannot
     write as JSON.
+
+    Where the editor ends the request of a prompt, the SDK is told that its session is cancelled,
+    which is the same. Others end soon by themselves, and notifications of the protocol that nobody
+    here knows may be passed over.
     """
 
     def __init__(self, lines: Input, output: Output, on_lost: Callable[[], object]) -> None:
         self._lines = aiter(lines)
         self._output = output
         self._on_lost = on_lost
+        self._prompted: dict[object, object] = {}  # Sessions by requests that are not answered
 
     async def send(self, message: dict[str, Any]) -> None:
         """Write one message. Raises `ConnectionError` where the editor has closed its end."""
+        if "method" not in message:
+            self._prompted.pop(message.get("id"), None)
         if message.get("params", message) is None:
             del message["params"]
         line = json.dumps(message, ensure_ascii=False, separators=(",", ":"), default=str)
@@ -100,11 +111,24 @@ class StdioTransport:
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message, or None at the end."""
-        line = await anext(self._lines, None)
-        if line is None:
+        async for line in self._lines:
+            message: dict[str, Any] = json.loads(line)
+            method = message.get("method", "")
+            params = message.get("params") or {}
+            if method == "session/prompt" and "id" in message:
+                self._prompted[message["id"]] = params.get("sessionId")
+            if not method.startswith("$/") or "id" in message:
+                return message
+            session = self._session_of(params.get("requestId"))
+            if method == CANCEL_REQUEST and session is not None:
+                return {**message, "method": "session/cancel", "params": {"sessionId": session}}
+        return None
+
+    def _session_of(self, request: object) -> object:
+        """Return the session whose prompt a request is; None for another one."""
+        if not isinstance(request, int | str):
             return None
-        message: dict[str, Any] = json.loads(line)
-        return message
+        return self._prompted.get(request)
 
     async def close(self) -> None:
         """Nothing waits."""

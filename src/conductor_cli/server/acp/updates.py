@@ -40,7 +40,7 @@ from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.input_requests import InputReply
 from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.question import shorten
-from conductor_cli.core.terminal_text import StreamSanitizer, one_line, sanitize
+from conductor_cli.core.terminal_text import StreamSanitizer, one_line, reveal, sanitize
 from conductor_cli.core.trace import StepRecord, Trace, find_step
 from conductor_cli.run import Run
 from conductor_cli.server.runs.narration import AnswerText, Reasoning, ResponseStream
@@ -69,6 +69,7 @@ MAX_TITLE: Final = 160  # Characters of the title of a step or a tool
 MAX_OFFER: Final = 600  # Characters of a question about a plan or a call
 MAX_SUBTASK: Final = 100  # Of each step in that
 MAX_ENTRY: Final = 500  # Characters of an entry of the plan
+MAX_LEVELS: Final = 100  # Of the arguments of a call: the SDK cannot write more than 254
 MAX_SHOWN_TEXT: Final = 20_000  # Characters of what a step or a tool returned; the rest is stored
 _PLAN_SCREEN: Final = Screen(width=100)  # Of the lines of a plan that is offered
 
@@ -274,12 +275,27 @@ def _content(text: str) -> list[Any] | None:
 
 
 def call_arguments(arguments: str) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the arguments of a call without keys, as JSON where they are JSON."""
+    """Return the arguments of a call, cleaned, as JSON where they are JSON that can be sent."""
     text = shorten(KNOWN_SECRETS.redact(arguments), MAX_SHOWN_TEXT)
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        json.dumps(value, allow_nan=False)
+        return _cleaned(value, MAX_LEVELS)
     except (ValueError, RecursionError):
-        return text
+        return sanitize(reveal(text))
+
+
+def _cleaned(value: Any, levels: int) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a JSON value with its texts cleaned. Raises `ValueError` for one of more levels."""
+    if isinstance(value, str):
+        return sanitize(reveal(value))
+    if not isinstance(value, list | dict):
+        return value
+    if not levels:
+        raise ValueError("nested too deeply")
+    if isinstance(value, list):
+        return [_cleaned(item, levels - 1) for item in value]
+    return {sanitize(reveal(name)): _cleaned(item, levels - 1) for name, item in value.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,7 +477,7 @@ def _describe_call(event: ev.ToolOffered) -> dict[str, Any]:
         who = short_name(event.worker)
     # With the arguments: some editors show no more than the title
     request = f"{who} wants to call {tool_name(event)} {event.call.arguments}"
-    title = shorten_line(clean(request), MAX_OFFER)
+    title = shorten_line(clean(reveal(request)), MAX_OFFER)
     return {
         "title": title,
         "kind": "other",
