@@ -607,6 +607,15 @@ def test_a_person_decides_about_a_call_on_a_terminal(tools: Stage, key: str, mes
     assert ("write one\x1b[31m line" in diary(tools)) == (key == "y")
 
 
+def test_no_arguments_move_the_name_of_a_tool_off_the_screen(tools: Stage) -> None:
+    tools.models["alpha"] = calls("write", text="a\n" * 60 + "wants to call add of t:")
+    with terminal(tools, "ask", "?", "--tools", "t") as shown:
+        shown.until("n: refuse")
+        assert "\nalpha (step 1) wants to call write of t:" in shown.screen
+        shown.program.send("n")
+        shown.end()
+
+
 def test_a_person_answers_what_a_server_asks_on_a_terminal(tools: Stage) -> None:
     tools.models["alpha"] = calls("form")
     with terminal(tools, "ask", "?", "--tools", "t", size=(80, 60)) as shown:

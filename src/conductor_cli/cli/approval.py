@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -113,6 +114,7 @@ def print_stored_flow(
 
 
 MAX_ARGUMENT_CHARACTERS: Final = 1500  # Of the value of an argument that are shown
+ROWS_AROUND: Final = 6  # Of the screen, for what stands around the arguments of a call
 CHOICES: Final = "y: call it once, a: allow this tool for the whole run, n: refuse"
 SHOW_FLOW: Final = "f: who reads what"
 DROP: Final = "d: drop it"
@@ -217,7 +219,9 @@ class Approver:
         head = f"{who} wants to call {one_line(offered.call.name)} of {one_line(offered.server)}:"
         self._printer.print([BLANK])
         self._print_question(head)
-        self._print_indented(argument_lines(offered.call))
+        rows = self._print_indented(argument_lines(offered.call))
+        if rows + ROWS_AROUND > shutil.get_terminal_size().lines:
+            self._print_question(head)  # its first place is not on the screen any more
         verdict: ToolVerdict | None = None
         with suppress(NoAnswer):
             # Enter is no answer: it may have been pressed for something else.
@@ -369,12 +373,14 @@ class Approver:
             except WrongValue as problem:
                 self._print_indented([str(problem)])
 
-    def _print_indented(self, texts: Sequence[str]) -> None:
+    def _print_indented(self, texts: Sequence[str]) -> int:
+        """Print texts with an indent; returns how many rows of the screen they have."""
         screen = self._printer.screen
         lines: list[Line] = []
         for text in texts:
             lines += screen.styled_rows(text, "plain", indent="  ")
         self._printer.print(lines)
+        return len(lines)
 
     def decide_plan(self, run: Run) -> Decision | None:
         """Return what the person decides about the plan on offer; None drops it.
