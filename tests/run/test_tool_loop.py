@@ -333,6 +333,14 @@ def test_nobody_to_ask_is_a_refusal_unless_it_was_allowed() -> None:
     assert len(box.calls) == 1
 
 
+def test_the_option_that_allows_a_tool_is_one_word_of_a_shell() -> None:
+    """A server names its tools, and a user may paste what a notice says."""
+    name = "write; reboot $(id)"
+    box = Box(name, read_only=False)
+    _, events = play(with_tools(ScriptedModel([asks((name, {})), ["done"]]), box))
+    assert any(f"--allow-tools 'web.{name}'" in text for text in notices(events))
+
+
 class AskingBox(Box):
     """A tool box whose server asks a person before it answers."""
 

@@ -10,6 +10,7 @@ in which it has to answer.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -22,6 +23,7 @@ from conductor_cli.core.input_requests import InputReply, InputRequest
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import File, shorten
 from conductor_cli.core.reading import context_of, is_context_known
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import CallBounds, OfferedTool, ToolBox, ToolResult, parse_arguments
 from conductor_cli.core.usage import CHARS_PER_TOKEN
 from conductor_cli.run.directory_tools import DirectoryToolBox
@@ -280,8 +282,10 @@ class ToolLoop:
 
         problem = await approvals.objection(tool, ask)
         if problem == NOBODY_TO_ASK:
-            name = tool.full_name
-            text = f"{name} was not called, because it may change something: --allow-tools {name}"
+            name = one_line(tool.full_name)
+            # The name is the server's own, and a user may paste the option into a shell
+            option = f"--allow-tools {shlex.quote(name)}"
+            text = f"{name} was not called, because it may change something: {option}"
             state.stream.notice(text, self._number)
         return problem
 
