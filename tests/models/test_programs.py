@@ -139,6 +139,14 @@ def test_a_placeholder_takes_the_prompt_into_an_argument() -> None:
     assert (error.value.reason, "standard input" in error.value.hint) == ("length", True)
 
 
+def test_a_prompt_in_an_argument_is_no_option() -> None:
+    command = ["printf", "%s|", "{prompt}", "-{prompt}", "x{prompt}"]
+    model = open_model(
+        Worker(name="w", kind="command", options={"command": command}), environ=ENVIRON
+    )
+    assert text(play(model, user_request("--help"))) == " --help|---help|x--help|"
+
+
 def test_only_named_variables_are_passed_on() -> None:
     environ = {"AWS_SECRET_ACCESS_KEY": "aws-secret-1", "MINE": "yes"}
     names = {line.partition("=")[0] for line in text(play(opened("env", environ))).splitlines()}

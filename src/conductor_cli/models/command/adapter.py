@@ -349,14 +349,14 @@ def _place_prompt(prompt: str, words: Sequence[str]) -> tuple[list[str], bytes]:
     """Return the words of a program with the prompt in them, and what it reads.
 
     It reads the prompt unless its words have a place for that. Raises `ModelError` for a prompt
-    that an argument cannot hold.
+    that an argument cannot hold. One that would be an option has a blank before it.
     """
     encoded = prompt.encode("utf-8", "replace")
     if not any(PROMPT in word for word in words):
         return list(words), encoded
     # An argument ends at a zero byte.
     argument = prompt.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    words = [word.replace(PROMPT, argument) for word in words]
+    words = [_place(argument, word) for word in words]
     if any(len(word.encode("utf-8", "replace")) > MAX_ARGUMENT_BYTES for word in words):
         problem = (
             f"the prompt has {len(encoded):,} bytes, and an argument of a program holds "
@@ -365,6 +365,14 @@ def _place_prompt(prompt: str, words: Sequence[str]) -> tuple[list[str], bytes]:
         hint = f"leave {PROMPT} out, so that it reads standard input"
         raise ModelError("length", problem, hint=hint)
     return words, b""
+
+
+def _place(argument: str, word: str) -> str:
+    """Return a word with the prompt in its place; whoever wrote the prompt gives no options."""
+    placed = word.replace(PROMPT, argument)
+    if placed.startswith("-") and not word.startswith("-"):
+        return f" {placed}"
+    return placed
 
 
 def _why_it_failed(ending: ProgramEnding, reply: PlainReply) -> str:
