@@ -76,6 +76,15 @@ def test_a_redirect_to_a_private_address_is_not_followed() -> None:
         assert inner.connections == 0
 
 
+@pytest.mark.parametrize("location", ["http://[", "//[::1", "https://a:x/"])
+def test_a_redirect_to_what_is_no_address_is_refused(location: str) -> None:
+    with (
+        loopback(serving({"/go": redirect(location)})) as server,
+        pytest.raises(WebRefused, match="is no address of the web"),
+    ):
+        get(f"{server.url}/go", named(server))
+
+
 def test_redirects_are_followed_to_an_end() -> None:
     with loopback(serving({"/a": redirect("b?x=1"), "/b?x=1": page()})) as server:
         fetched = get(f"{server.url}/a", named(server))

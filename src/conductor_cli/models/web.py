@@ -121,7 +121,7 @@ async def _follow(url: str, rules: WebRules, limit: int) -> Page:
         await _check_robots(target, robots)
         async with _opened(target, limit) as answer:
             if answer.status in _REDIRECTS and "location" in answer.headers:
-                here = urljoin(here, answer.headers["location"])
+                here = _redirected(here, answer.headers["location"])
                 continue
             if answer.status != 200:
                 message = f"{shown_url(here)} cannot be read: its server answered {answer.status}"
@@ -130,6 +130,14 @@ async def _follow(url: str, rules: WebRules, limit: int) -> Page:
             return Page(url=here, content=await answer.body(), content_type=content_type)
     message = f"{shown_url(url)} leads on more than {MAX_REDIRECTS} times"
     raise ModelError("broken", message, hint="give the address that it leads to")
+
+
+def _redirected(url: str, location: str) -> str:
+    """Return where a redirect leads; a location that is no address as it is, to be refused."""
+    try:
+        return urljoin(url, location)
+    except ValueError:
+        return location
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
