@@ -29,6 +29,7 @@ from conductor_cli.tools.offered_tools import MAX_OFFERED_NAME, MAX_TOOLS
 from conductor_cli.tools.servers import ToolServer
 from conductor_cli.tools.session import McpToolBox
 from tests.schema_bombs import checking, with_ticks
+from tests.servers import SeenRequest, Wire, loopback
 
 HERE = Path(__file__).parent
 T = TypeVar("T")
@@ -228,6 +229,36 @@ def test_a_list_without_an_end_and_one_without_a_tool_are_told(
 
 def test_half_a_letter_in_an_answer_loses_nothing_else() -> None:
     with Desk(raw("answers")) as desk:
+        assert desk.call("half").text == "half \ufffd, whole \U0001f600"
+
+
+@pytest.mark.parametrize("as_events", [False, True])
+def test_half_a_letter_from_an_address_loses_nothing_else(as_events: bool) -> None:
+    results = {
+        "initialize": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "x", "version": "1"},
+        },
+        "tools/list": {"tools": [{"name": "half", "inputSchema": {"type": "object"}}]},
+        "tools/call": {"content": [{"type": "text", "text": "half \ud83d, whole \U0001f600"}]},
+    }
+
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        asked = json.loads(request.body or b"{}")
+        result = results.get(asked.get("method"))
+        if "id" not in asked:
+            await wire.json({}, status=202)
+        elif result is None:
+            error = {"code": -32601, "message": "no such method"}
+            await wire.json({"jsonrpc": "2.0", "id": asked["id"], "error": error})
+        elif as_events:
+            await wire.head()
+            await wire.frames({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+        else:
+            await wire.json({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+
+    with loopback(script) as server, Desk(ToolServer(name="t", url=server.url)) as desk:
         assert desk.call("half").text == "half \ufffd, whole \U0001f600"
 
 

@@ -38,3 +38,30 @@ def without_half_letters(line: bytes) -> bytes:
     if rb"\ud" not in line.lower():
         return line
     return _ESCAPED_HALVES.sub(lambda match: match[1] + (match[2] or rb"\ufffd"), line)
+
+
+_OPEN_ESCAPE: Final = re.compile(
+    rb"(?<!\\)\\++(?:u[0-9a-fA-F]{0,4}(?:\\(?:u[0-9a-fA-F]{0,4})?)?)?\Z"
+)
+"""The end of a piece with which an escape begins that may go on in the next piece."""
+_MAX_HELD: Final = 4096  # Bytes that are held back; a row of so many backslashes is no text
+
+
+class WholeLetters:
+    """`without_half_letters` for messages that come in pieces."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """Return what is known not to be half of a letter whose other half follows."""
+        content = self._held + piece
+        self._held = b""
+        begun = _OPEN_ESCAPE.search(content)
+        if begun is not None and len(begun[0]) <= _MAX_HELD:
+            self._held = begun[0]
+        return without_half_letters(content[: len(content) - len(self._held)])
+
+    def end(self) -> bytes:
+        """Return what was held back, now that nothing follows."""
+        return without_half_letters(self._held)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core.bounded_parsing import has_more_values
 from conductor_cli.core.formatting import format_count
-from conductor_cli.core.json_rpc import find_message_id, without_half_letters
+from conductor_cli.core.json_rpc import WholeLetters, find_message_id, without_half_letters
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.guarded_program import GuardedProgram, can_run_programs
 from conductor_cli.programs.network_environment import describe_withheld, network_environment
@@ -265,3 +265,20 @@ def bounded_stream(stream: AsyncByteStream, too_long: Callable[[str], None]) -> 
             await stream.aclose()
 
     return Bounded()
+
+
+def readable_stream(stream: AsyncByteStream) -> AsyncByteStream:
+    """Return the same bytes with whole letters, as those of a program are read."""
+    from httpx2 import AsyncByteStream
+
+    class Readable(AsyncByteStream):
+        async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+            letters = WholeLetters()
+            async for piece in stream:
+                yield letters.feed(piece)
+            yield letters.end()
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return Readable()

@@ -23,7 +23,12 @@ from conductor_cli.programs.schema_check import CheckStopped, find_fault
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.system.network import async_transport
 from conductor_cli.tools.offered_tools import MAX_TOOLS, Keep, offer_tools, read_result, read_tool
-from conductor_cli.tools.server_program import MAX_MESSAGE, ServerProgram, bounded_stream
+from conductor_cli.tools.server_program import (
+    MAX_MESSAGE,
+    ServerProgram,
+    bounded_stream,
+    readable_stream,
+)
 from conductor_cli.tools.servers import ASKS_FOR_LOGIN, WANTED_SCOPE, Login, ToolServer
 
 if TYPE_CHECKING:
@@ -491,7 +496,10 @@ class ServerSession:
         return lack
 
     async def _bound_response(self, response: Response) -> None:
-        """Have a reply that is too long for a message, or asks for a login, end the connection."""
+        """Have a reply that is too long for a message, or asks for a login, end the connection.
+
+        Letters of which one half was sent are replaced.
+        """
         from httpx2 import AsyncByteStream
 
         login = self.server.login
@@ -501,9 +509,12 @@ class ServerSession:
             self._break(f"{ASKS_FOR_LOGIN} {self.server.name}")
 
         # A stream of events is bounded by the SDK, event by event.
-        is_json = response.headers.get("content-type", "").startswith("application/json")
-        if is_json and isinstance(response.stream, AsyncByteStream):
-            response.stream = bounded_stream(response.stream, self._break)
+        content_type = response.headers.get("content-type", "")
+        stream = response.stream
+        if isinstance(stream, AsyncByteStream) and content_type.startswith("application/json"):
+            stream = bounded_stream(stream, self._break)
+        if isinstance(stream, AsyncByteStream):
+            response.stream = readable_stream(stream)
 
     def _break(self, why: str) -> None:
         self._broken = self._broken or why
