@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
@@ -390,6 +391,21 @@ def test_secrets_do_not_leave_through_results() -> None:
         result = desk.call("environment")
     assert "***_name" in result.text
     assert "secret" not in result.text
+
+
+def test_keys_in_a_long_result_are_looked_for_on_a_thread() -> None:
+    """A result may have 16 MiB, for which every stream of a server would stand still."""
+    threads: list[threading.Thread] = []
+
+    def redact(text: str) -> str:
+        threads.append(threading.current_thread())
+        return text
+
+    with Desk(raw()) as desk:
+        desk.box = McpToolBox({"t": raw()}, redact)
+        assert desk.call("flood", megabytes=1).text == "x" * (1 << 20)
+        assert desk.call("add", a=1, b=2).text == "3"
+    assert [thread is threading.main_thread() for thread in threads] == [False, True]
 
 
 def test_a_server_that_ignores_its_end_is_killed_with_its_children(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.formatting import format_count, format_duration
@@ -22,6 +23,7 @@ from conductor_cli.core.tools import AskPerson, OfferedTool, ToolResult
 from conductor_cli.programs.schema_check import CheckStopped, find_fault
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.system.network import async_transport
+from conductor_cli.system.threads import run_in_thread_if_large
 from conductor_cli.tools.offered_tools import MAX_TOOLS, Keep, offer_tools, read_result, read_tool
 from conductor_cli.tools.server_program import (
     MAX_MESSAGE,
@@ -658,9 +660,8 @@ class McpToolBox:
         except ServerError as error:
             return _failed(f"{tool.server} cannot be used: {error}")
         result = await session.call(tool.own_name, arguments, ask)
-        return ToolResult(
-            text=self._redact(result.text), error=result.error, attachments=result.attachments
-        )
+        text = await run_in_thread_if_large(len(result.text), partial(self._redact, result.text))
+        return ToolResult(text=text, error=result.error, attachments=result.attachments)
 
     def problem_with(self, server: str) -> str:
         """Return why a server could not be used; empty where it could."""
