@@ -138,6 +138,17 @@ def test_a_plan_waits_for_the_person(stage: Stage) -> None:
     assert not talk(Editor(), talking, approves=False).permission_requests
 
 
+def test_the_question_about_a_plan_names_what_nobody_can_see(stage: Stage) -> None:
+    stage.configure("[policy]\napprove = true")
+    stage.plan = "alpha | - | Find it, \U000e0041 twice.\nbeta | 1 | Write it up."
+
+    async def talking(editor: Editor) -> None:
+        await editor.ask("Why?")
+
+    (offer,) = talk(Editor(), talking).permission_requests
+    assert "Find it, \u27e8U+E0041\u27e9 twice." in str(offer.title)
+
+
 def test_cancel_stops_the_run_and_ends_what_is_shown(stage: Stage) -> None:
     stage.models["alpha"] = stalls("It begins")
 

@@ -459,7 +459,7 @@ def _ask_about_plan(run: Run) -> str:
     assert isinstance(run.trace.plan, Plan)
     steps = []
     for number, step in enumerate(run.trace.plan.steps, start=1):
-        subtask = shorten_line(step.subtask, MAX_SUBTASK)
+        subtask = shorten_line(reveal(step.subtask), MAX_SUBTASK)
         steps.append(f"{number} {short_name(step.worker)}: {subtask}")
     return shorten_line(clean(f"Run this plan? {' '.join(steps)}"), MAX_OFFER)
 
