@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conductor_cli.app.mcp_files import McpEntry, read_mcp_file
+from conductor_cli.core.errors import UsageError
+from tests.growth import assert_grows_linearly
 
 PROGRAM = {"command": "uvx", "args": ["mcp-server-git"]}
 COMMAND = {"command": ["uvx", "mcp-server-git"]}
@@ -149,3 +152,26 @@ def test_what_is_no_server_says_why_beside_others(entry: object, problem: str) -
     bad, good = read_mcp_file(text, Path("/project/mcp.json"))
     assert bad.problem == problem
     assert good.table == COMMAND
+
+
+@pytest.mark.parametrize("piece", ["/* ", '\\"', "// ", "${a:-", ", "])
+def test_a_file_of_what_never_ends_is_looked_through_once(piece: str) -> None:
+    """It may be that of a project of somebody else."""
+
+    def text_of(size: int) -> str:
+        return only(command="x").replace("x", piece * (size // len(piece)))
+
+    def read(text: str) -> None:
+        with suppress(UsageError):
+            read_mcp_file(text, Path("/project/mcp.json"))
+
+    assert_grows_linearly(read, text_of, 50_000)
+
+
+def test_a_file_of_variables_that_is_blank_is_looked_through_once(tmp_path: Path) -> None:
+    def read(text: str) -> None:
+        (tmp_path / ".env").write_text(f"{text}\nTOKEN=1")
+        entry = entry_of(file_of(envFile=str(tmp_path / ".env")))
+        assert entry.table["env"] == ["TOKEN"]
+
+    assert_grows_linearly(read, lambda size: "\n" * size, 60_000)

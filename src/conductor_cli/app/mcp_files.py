@@ -21,17 +21,20 @@ from conductor_cli.core.terminal_text import one_line
 MAX_ENV_FILE_BYTES: Final = 64 * 1024
 MAX_NAME: Final = 40  # Characters of the name of a server in the settings
 
-_COMMENT: Final = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_LAST_COMMA: Final = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
-"""Each begins with a text, which is left as it is."""
+_COMMENT: Final = re.compile(r'("(?:\\.|[^"\\])*+"?)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+_LAST_COMMA: Final = re.compile(r'("(?:\\.|[^"\\])*+"?)|,(?=\s*+[}\]])', re.DOTALL)
+"""Each begins with a text, which is left as it is.
+
+What never ends reaches to the end of the file, so that it is looked through once.
+"""
 
 _VARIABLE: Final = re.compile(
-    r"\$\{(?:(?P<kind>[A-Za-z]+):(?!-))?(?P<name>[\w.-]*|/)(?::-(?P<default>[^}]*))?\}"
+    r"\$\{(?:(?P<kind>[A-Za-z]+):(?!-))?(?P<name>[\w.-]*|/)(?::-(?P<default>[^}]{0,1000}))?\}"
 )
 """`${NAME}`, `${NAME:-default}`, `${env:NAME}`, `${input:id}` or `${workspaceFolder}`."""
 
 _VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ENV_LINE: Final = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=", re.MULTILINE)
+_ENV_LINE: Final = re.compile(r"^[ \t]*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=", re.MULTILINE)
 
 _URLS: Final = ("url", "serverUrl", "httpUrl")
 """What the files of different programs call the address of a server."""
