@@ -392,7 +392,7 @@ def test_a_run_without_conductor_and_plan_fails() -> None:
         Failure(
             kind="conductor",
             message="there is no planner to plan with",
-            hint="choose one: conductor model use NAME; conductor setup proposes one",
+            hint="choose one: conductor model use NAME, or conductor setup",
             reason="no_planner",
         ),
         5,

@@ -605,13 +605,16 @@ def report_json(
         "systems": systems,
         "unscored": dict(summary.unscored),
         "missing_modules": dict(summary.missing_modules),
-        "judging": {
-            **dump(summary.judging),
-            "agreed": summary.agreed,
-            "compared": summary.compared,
-            "agreement": None if summary.agreement is None else dump(summary.agreement),
-            "instructions": INSTRUCTIONS,
-        }
-        if spec.judge
-        else None,
+        "judging": _judging_json(summary) if spec.judge else None,
+    }
+
+
+def _judging_json(summary: Summary) -> dict[str, Any]:
+    agreement = None if summary.agreement is None else dump(summary.agreement)
+    return {
+        **dump(summary.judging),
+        "agreed": summary.agreed,
+        "compared": summary.compared,
+        "agreement": agreement,
+        "instructions": INSTRUCTIONS,
     }

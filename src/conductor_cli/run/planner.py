@@ -166,7 +166,7 @@ async def make_plan(state: RunState) -> Failure | None:
         return Failure(
             kind="conductor",
             message="there is no planner to plan with",
-            hint="choose one: conductor model use NAME; conductor setup proposes one",
+            hint="choose one: conductor model use NAME, or conductor setup",
             reason="no_planner",
         )
     if not state.policy.may_show_steps(state.steps_before()):
