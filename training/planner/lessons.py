@@ -18,8 +18,8 @@ from conductor_cli.core.pool import Pool
 from conductor_cli.core.profile import KINDS_PROFILE
 from conductor_cli.core.prompts import plan_format_context, planner_request
 from training.planner.pools import Choice, choose, draw_pool
-from training.planner.shapes import StepShape, Task
 from training.planner.tasks import draw_task
+from training.planner.written import Task, TaskStep
 
 MINI: Final = 0.06  # The share of groups that name one worker alone
 WITHHELD: Final = 0.15  # The share of questions with files that one worker may not see
@@ -35,7 +35,7 @@ class Lesson:
     steps: int
 
 
-def _closed(steps: Sequence[StepShape]) -> tuple[StepShape, ...]:
+def _closed(steps: Sequence[TaskStep]) -> tuple[TaskStep, ...]:
     """The steps with a last one that reads all others and answers the whole question."""
     *before, last = steps
     access = tuple(range(1, len(steps)))
@@ -54,11 +54,8 @@ def plan_for(task: Task, pool: Pool, context: PlanFormatContext) -> list[tuple[S
         return [(Step(worker=chosen.worker, subtask=ANSWER_DIRECTLY), chosen)]
     plan = list[tuple[Step, Choice]]()
     for step in _closed(task.steps):
-        if step.same_as:
-            chosen = plan[step.same_as - 1][1]
-        else:
-            author = (plan[step.other_than - 1][0].worker,) if step.other_than else ()
-            chosen = choose(step.skill, pool, context, other_than=author)
+        author = (plan[step.other_than - 1][0].worker,) if step.other_than else ()
+        chosen = choose(step.skill, pool, context, other_than=author)
         plan.append((Step(worker=chosen.worker, subtask=step.subtask, access=step.access), chosen))
     return plan
 

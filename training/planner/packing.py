@@ -25,7 +25,7 @@ from training.planner.lessons import Lesson
 FIRST = 1.5
 LABEL = 1.0
 SKILL = 2.0
-WORD = 0.6
+WORD = 1.5
 END = 0.4
 
 

@@ -67,3 +67,9 @@ They are more like what people ask: with their circumstances, in several languag
 that different people shall do without seeing each other's work. No lesson was changed by their
 plans.
 """
+
+FIFTH_QUESTIONS: Final = read_questions(Path(__file__).with_name("questions_fifth.jsonl"))
+"""Sixty more, written in the same way before the fourteenth training, by one that saw no lesson.
+
+No lesson was changed by their plans.
+"""

@@ -1,4 +1,4 @@
-"""What questions are drawn from: shapes with their steps, the values of their slots, files.
+"""What questions of one step are drawn from: shapes, the values of their slots, files.
 
 A text is written as people write: with a greeting, in lower case, with typing errors.
 """
@@ -6,60 +6,32 @@ A text is written as people write: with a greeting, in lower case, with typing e
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Final
 
-from conductor_cli.core.question import Question
-
 HERE: Final = Path(__file__).parent
 MISTYPED: Final = 0.07  # The share of questions with typing errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepShape:
-    """A step of a shape. `other_than` and `same_as` are numbers of earlier steps, 0 for none."""
-
-    skill: str
-    access: tuple[int, ...]
-    subtask: str
-    other_than: int = 0
-    same_as: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A kind of question. Without `steps` it is answered in one."""
+    """A kind of question that one worker answers."""
 
     name: str
     skill: str
     easy: bool = False
     held: bool = False
     asked: tuple[str, ...] = ()
-    order: str = ""
     files: tuple[str, ...] = ()
-    steps: tuple[StepShape, ...] = ()
 
     @property
     def follows_up(self) -> bool:
         """Whether its questions go on from an earlier one."""
         return self.name.startswith("follow up")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """A question with the steps of its plan; none for one step.
-
-    `kind` names the shape or the composition.
-    """
-
-    kind: str
-    question: Question
-    skill: str
-    steps: tuple[StepShape, ...] = ()
 
 
 # Reading the files
@@ -90,33 +62,11 @@ def read_shapes() -> tuple[Shape, ...]:
             shapes.append(Shape(name=name, skill=skill, easy="easy" in flags, held="held" in flags))
         elif mark == "?":
             shapes[-1] = replace(shapes[-1], asked=(*shapes[-1].asked, rest))
-        elif mark == "do":
-            shapes[-1] = replace(shapes[-1], order=rest)
         elif mark == "@":
             shapes[-1] = replace(shapes[-1], files=tuple(rest.split()))
-        elif mark == ">":
-            shapes[-1] = replace(
-                shapes[-1], steps=(*shapes[-1].steps, _read_step(rest, shapes[-1].steps))
-            )
         elif line and mark != "#":
             raise ValueError(f"shapes.txt: {line}")
     return tuple(shapes)
-
-
-def _read_step(line: str, before: Sequence[StepShape]) -> StepShape:
-    whom, access, subtask = (part.strip() for part in line.split("|", 2))
-    skill, *relation = whom.split()
-    numbers = tuple(int(number) for number in access.split()) if access != "-" else ()
-    step = StepShape(skill=skill, access=numbers, subtask=subtask)
-    if not relation:
-        return step
-    word = relation[0]
-    number = int(relation[1])
-    if not 0 < number <= len(before):
-        raise ValueError(f"shapes.txt: {line}")
-    if word == "other":
-        return replace(step, other_than=number)
-    return replace(step, same_as=number)
 
 
 @cache

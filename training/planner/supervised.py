@@ -51,12 +51,13 @@ from conductor_cli.train.base_model import (
 from training.planner.lessons import draw_group
 from training.planner.packing import Row, pack, plan_logits
 from training.planner.world.cases import World, draw_world_group, lesson_texts, open_world
+from training.planner.written import read_written
 
 LAYERS: Final = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 FIRST_LAYER: Final = 8  # The layers below it have no adapter, which saves their backward pass
 RANK: Final = 16  # Of a base of half a billion weights
 LESSONS: Final = 8  # In a step of the optimizer, all over one pool
-LONGEST: Final = 900  # Tokens of a prompt; a lesson with a longer one is left out
+LONGEST: Final = 1300  # Tokens of a prompt; a lesson with a longer one is left out
 WARMUP: Final = 10
 CHECKED: Final = 12  # Held-out pools that measure the adapter
 # How much of the mean of earlier steps' weights stays after one: the mean is what is exported
@@ -122,6 +123,8 @@ class Head:
             draw_group(f"tokens {number}", LESSONS, held=number % 10 == 0) for number in range(400)
         ]
         texts = [lesson.text for lesson in chain.from_iterable(groups)]
+        for task in read_written(held=False):
+            texts += [step.subtask for step in task.steps]
         if world is not None:
             texts += lesson_texts(world)
         used = set[int]()

@@ -19,18 +19,19 @@ from conductor_cli.core.profile import KINDS_PROFILE
 from conductor_cli.core.prompts import plan_format_context
 from training.planner.lessons import draw_group, make_lesson, plan_for
 from training.planner.pools import WORDS, choose, draw_pool
-from training.planner.projects import draw_project, read_projects
 from training.planner.questions import (
+    FIFTH_QUESTIONS,
     FOURTH_QUESTIONS,
     LATER_QUESTIONS,
     QUESTIONS,
     THIRD_QUESTIONS,
     Examined,
 )
-from training.planner.shapes import Slots, Task, read_fillers, read_shapes
-from training.planner.tasks import draw_task
+from training.planner.shapes import Slots, read_fillers, read_shapes
+from training.planner.tasks import draw_shaped, draw_task
+from training.planner.written import Task, read_written
 
-SIXTIES = [QUESTIONS, LATER_QUESTIONS, THIRD_QUESTIONS, FOURTH_QUESTIONS]
+SIXTIES = [QUESTIONS, LATER_QUESTIONS, THIRD_QUESTIONS, FOURTH_QUESTIONS, FIFTH_QUESTIONS]
 
 
 def context_of(pool: Pool, steps: int = 5) -> PlanFormatContext:
@@ -55,9 +56,8 @@ def drawn_tasks(count: int) -> list[Task]:
 
 def test_there_are_many_shapes_and_each_phrasing_is_read() -> None:
     shapes = read_shapes()
-    assert len(shapes) >= 370
-    assert len([shape for shape in shapes if shape.steps]) >= 140
-    assert sum(len(shape.asked) for shape in shapes) >= 1050
+    assert len(shapes) >= 230
+    assert sum(len(shape.asked) for shape in shapes) >= 700
     assert {shape.skill for shape in shapes} >= {
         "sql",
         "shell",
@@ -67,6 +67,53 @@ def test_there_are_many_shapes_and_each_phrasing_is_read() -> None:
         "translation",
         "summary",
     }
+
+
+def all_written() -> list[Task]:
+    return [*read_written(held=False), *read_written(held=True)]
+
+
+def test_many_questions_were_written_with_plans_of_each_length_and_kind() -> None:
+    written = all_written()
+    lengths = Counter(len(task.steps) for task in written)
+    assert lengths[0] >= 1800
+    assert sum(count for length, count in lengths.items() if length) >= 1100
+    assert min(lengths[length] for length in (2, 3, 4, 5)) >= 20
+    assert min(Counter(task.skill for task in written).values()) >= 20
+    assert {task.skill for task in written} == set(KINDS)
+
+
+def test_each_step_of_a_written_plan_can_be_done_and_is_worded_once() -> None:
+    for task in all_written():
+        assert len(task.steps) != 1, task.question.text
+        assert {step.skill for step in task.steps} <= set(KINDS), task.question.text
+        subtasks = [step.subtask for step in task.steps[:-1]]
+        assert len(set(subtasks)) == len(subtasks), task.question.text
+        for number, step in enumerate(task.steps, start=1):
+            assert step.other_than < number
+        for subtask in subtasks:
+            assert subtask[0].isupper()
+            assert subtask.endswith(".")
+
+
+def test_no_written_question_is_held_out_and_in_lessons() -> None:
+    lessons = {task.question.text for task in read_written(held=False)}
+    held = {task.question.text for task in read_written(held=True)}
+    assert len(held) >= 240
+    assert not lessons & held
+
+
+def test_no_written_question_has_the_words_of_an_examination() -> None:
+    examined = [examined.question.text for examined in chain.from_iterable(SIXTIES)]
+    asked = set(chain.from_iterable(map(runs_of_words, examined)))
+    for task in all_written():
+        assert not asked & runs_of_words(task.question.text), task.question.text
+
+
+def runs_of_words(text: str) -> set[tuple[str, ...]]:
+    """All six words of a text that follow each other."""
+    words = re.findall(r"\w+", text.lower())
+    return {tuple(words[at : at + 6]) for at in range(len(words) - 5)}
 
 
 def test_the_last_step_of_a_plan_reads_all_others_and_answers_the_question() -> None:
@@ -93,19 +140,22 @@ def test_no_shape_is_named_twice_and_each_is_asked_in_some_way() -> None:
     shapes = read_shapes()
     assert len({shape.name for shape in shapes}) == len(shapes)
     assert all(shape.asked for shape in shapes)
-    for shape in shapes:
-        assert {step.skill for step in shape.steps} <= set(KINDS), shape.name
+    assert {shape.skill for shape in shapes} <= set(KINDS)
 
 
 def test_every_phrasing_of_every_shape_can_be_filled() -> None:
     for shape, held in product(read_shapes(), (False, True)):
         slots = Slots(Random(1), held)
-        texts = [*shape.asked, shape.order, *(step.subtask for step in shape.steps)]
-        for text in map(slots.fill, texts):
+        for text in map(slots.fill, shape.asked):
             assert "¶" not in text
-        for subtask in map(slots.fill, [shape.order, *(step.subtask for step in shape.steps)]):
-            assert "\n" not in subtask, shape.name
-            assert len(subtask) <= 240, shape.name
+
+
+def test_a_question_of_a_shape_is_answered_in_one_step() -> None:
+    random = Random(5)
+    tasks = [draw_shaped(random, held=number % 4 == 0) for number in range(200)]
+    assert not any(task.steps for task in tasks)
+    assert any(task.question.history for task in tasks)
+    assert any(task.question.files for task in tasks)
 
 
 def test_tools_that_are_compared_are_of_one_kind() -> None:
@@ -168,32 +218,6 @@ def test_a_plan_names_the_kind_of_work_and_the_first_worker_of_its_row() -> None
     assert (chosen.worker, chosen.tag) == ("ann", "regex")
 
 
-def test_a_project_words_each_step_as_its_question_does() -> None:
-    random = Random(4)
-    worded = 0
-    steps = 0
-    for number in range(300):
-        task = draw_project(random, held=number % 5 == 0)
-        text = task.question.text.lower()
-        for step in task.steps[:-1]:
-            steps += 1
-            words = step.subtask.rstrip(".").lower().removeprefix("give ").removeprefix("say ")
-            worded += words in text
-            assert "{" not in step.subtask
-    # Some questions have typing errors, which no subtask repeats.
-    assert worded > 0.95 * steps
-
-
-def test_every_kind_of_project_is_drawn() -> None:
-    assert len(read_projects()) >= 20
-    for name, project in read_projects().items():
-        deliverables = (project.thing, *project.deliverables)
-        assert {project.closing, *(deliverable.skill for deliverable in deliverables)} <= set(KINDS)
-        assert {deliverable.relation for deliverable in deliverables[1:]} <= {"+", "-", "*"}, name
-        assert project.thing.relation == "", name
-        assert all(deliverable.nouns and deliverable.orders for deliverable in deliverables), name
-
-
 def test_names_of_the_examination_are_in_no_lesson() -> None:
     assert not set(WORDS["names"]) & set(WORDS["held_names"])
     assert not set(WORDS["tags"]) & set(WORDS["held_tags"])
@@ -203,7 +227,7 @@ def test_names_of_the_examination_are_in_no_lesson() -> None:
         assert examined.question.text not in text
 
 
-@pytest.mark.parametrize("questions", SIXTIES, ids=["first", "later", "third", "fourth"])
+@pytest.mark.parametrize("questions", SIXTIES, ids=["first", "later", "third", "fourth", "fifth"])
 def test_an_examination_has_sixty_questions_of_four_kinds(questions: Sequence[Examined]) -> None:
     assert Counter(examined.kind for examined in questions) == {
         "easy": 20,
