@@ -134,6 +134,25 @@ def test_an_estimate_has_the_usual_amount_beside_the_most() -> None:
     assert int(assumed_tokens.replace(",", "")) - int(known_tokens) == 3 * (500 - 40)
 
 
+def test_a_choice_between_workers_without_cards_is_told() -> None:
+    """Not where their owner said what they are for, nor where a person chose or one is left."""
+    told = "choice of workers: by their names alone"
+    steps = (Step(worker="small", subtask="Find it."),)
+    chosen = replace(OFFER, plan=Plan(steps=steps), by_planner=True)
+    small, *others = POOL
+    informed = Pool(workers=(replace(small, about="reads contracts"), *others))
+    measured = Pool(workers=(replace(small, card=Card(strengths={"logic": 0.5})), *others))
+    alone = Pool(workers=(small,))
+    assert told in text_of(plan_lines(chosen, Screen(width=200)))
+    for offer in (
+        replace(chosen, by_planner=False),
+        replace(chosen, pool=informed),
+        replace(chosen, pool=measured),
+        replace(chosen, pool=alone),
+    ):
+        assert told not in text_of(plan_lines(offer, Screen(width=200)))
+
+
 def test_a_plan_says_what_one_call_of_the_best_worker_would_take() -> None:
     """That is the worker with the best card; a plan of one step is not compared."""
     small = Worker(name="small", kind="openai", price=Price(input=Decimal(1), output=Decimal(1)))

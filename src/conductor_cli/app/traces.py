@@ -268,6 +268,7 @@ def describe_offer(run: Run) -> PlanOffer:
         limits=run.limits,
         recipients=recipients_of(run.team.pool),
         gain=run.team.describe_gain(run.team.name),
+        by_planner=bool(run.trace.plan_text),
         remarks=tuple(remarks),
         done=frozenset(run.trace.done()),
     )
@@ -284,6 +285,7 @@ def describe_stored_offer(trace: Trace) -> PlanOffer:
         profile=WorkerProfile(),
         limits=trace.limits,
         recipients=recipients_of(trace.pool),
+        by_planner=bool(trace.plan_text),
         remarks=tuple(notice.text for notice in trace.recovered if not notice.step),
         done=frozenset(trace.done()),
     )

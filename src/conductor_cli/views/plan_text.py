@@ -23,6 +23,11 @@ from conductor_cli.views.text_layout import BLANK, Line, Screen
 
 MIN_STEPS_TO_COMPARE: Final = 2  # A plan of fewer steps is one call itself
 
+NOTHING_TO_CHOOSE_BY: Final = (
+    "choice of workers: by their names alone, because none has a card; to measure what each is"
+    " good at: conductor workers calibrate"
+)
+
 INDENT: Final = "    "  # Stands before a subtask, under its worker's name
 
 
@@ -39,6 +44,7 @@ class PlanOffer:
     done: frozenset[int] = frozenset()  # Steps that an earlier run has finished, which cost nothing
     has_files: bool = False
     gain: str = ""  # What plans of this planner were measured to gain; empty where nothing was
+    by_planner: bool = False  # Whether the planner chose its workers
     remarks: tuple[str, ...] = ()  # Where the plan is not simply what the planner wrote
 
 
@@ -65,6 +71,8 @@ def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
     if alone and not offer.done:
         lines += screen.styled_rows(alone, "plain")
         lines += screen.styled_rows(_describe_gain(offer.gain), "plain")
+    if _nothing_tells_workers_apart(offer):
+        lines += screen.styled_rows(NOTHING_TO_CHOOSE_BY, "plain")
     lines += screen.styled_rows(_describe_limits(offer.limits), "plain")
     return lines
 
@@ -156,6 +164,18 @@ def _describe_single_call(offer: PlanOffer, planned: PlanEstimate) -> str:
     if more_cost < 0:
         return f"{text}; the plan adds {more_calls} and costs {format_money(-more_cost)} less"
     return f"{text}; the plan adds {more_calls} and {format_money(more_cost)}"
+
+
+def _nothing_tells_workers_apart(offer: PlanOffer) -> bool:
+    """Whether the planner chose between workers of which it was told nothing but names."""
+    workers = offer.pool.without_self()
+    return (
+        offer.by_planner
+        and len(workers) > 1
+        and not any(
+            worker.about or worker.card.words or worker.card.strengths for worker in workers
+        )
+    )
 
 
 def _describe_gain(gain: str) -> str:
