@@ -92,27 +92,37 @@ def test_a_row_has_no_worker_that_is_much_worse_than_its_best() -> None:
     assert [ranked.name for ranked in row_for("math", workers)] == ["ann", "ben", "cem"]
 
 
+def test_a_row_has_a_second_worker_even_if_it_is_much_worse() -> None:
+    """A question may ask for somebody else than the author."""
+    workers = [worker("ann", code=0.9), worker("ben", code=0.3), worker("cem", code=0.5)]
+    assert [ranked.name for ranked in row_for("code", workers)] == ["ann", "cem"]
+    assert [ranked.name for ranked in row_for("code", workers[:1])] == ["ann"]
+
+
 def test_a_row_without_figures_has_three_workers() -> None:
     workers = [worker(name) for name in ("ann", "ben", "cem", "dan")]
     assert [ranked.name for ranked in row_for("code", workers)] == ["ann", "ben", "cem"]
 
 
 def test_no_worker_outside_the_row_of_its_kind_can_be_written() -> None:
-    workers = [worker("ann", code=0.9), worker("ben", code=0.5)]
+    workers = [worker("ann", code=0.9), worker("ben", code=0.8), worker("cem", code=0.5)]
     grammar = grammar_over(workers)
-    assert '"code " ("A")' in grammar
-    assert '"frontend " ("A")' in grammar
+    assert '"code " ("A" | "B")' in grammar
+    assert '"frontend " ("A" | "B")' in grammar
 
 
-def test_a_row_whose_workers_are_not_available_lets_the_best_others_be_written() -> None:
-    """As the row would be without those: nobody who is much worse than the best of the others."""
-    workers = [worker("ann", code=0.9), worker("ben", code=0.5), worker("cem", code=0.4)]
-    assert '"code " ("B" | "C")' in grammar_over(workers, available=("ben", "cem"))
-    workers[2] = worker("cem", code=0.3, falconry=0.9)
-    grammar = grammar_over(workers, available=("ann", "ben"))
-    assert '"code " ("A")' in grammar
-    assert '"falconry " ("A" | "B")' in grammar
-    assert '"code " ("B")' in grammar_over(workers, available=("ben", "cem"))
+def test_a_row_with_a_worker_that_is_not_available_is_made_of_the_others() -> None:
+    """As the row would be without that one."""
+    workers = [
+        worker("ann", code=0.9),
+        worker("ben", code=0.5),
+        worker("cem", code=0.45, falconry=0.9),
+        worker("dan", code=0.3),
+    ]
+    assert '"code " ("B" | "C")' in grammar_over(workers, available=("ben", "cem", "dan"))
+    assert '"code " ("A" | "B")' in grammar_over(workers, available=("ann", "ben", "dan"))
+    assert '"code " ("A" | "D")' in grammar_over(workers, available=("ann", "dan"))
+    assert '"falconry " ("A" | "B")' in grammar_over(workers, available=("ann", "ben"))
 
 
 def test_the_prompt_shows_the_same_rows_whoever_is_not_available() -> None:

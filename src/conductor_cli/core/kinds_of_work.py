@@ -185,7 +185,8 @@ COMMON_TAGS: Final = (
 """Tags that stand in where cards have none of a kind's."""
 
 
-MAX_IN_ROW: Final = 3  # Workers of a row of the table of kinds
+MIN_IN_ROW: Final = 2  # Workers of a row of the table of kinds, where there are so many
+MAX_IN_ROW: Final = 3
 NEARLY_AS_GOOD: Final = 0.8  # The share of the best figure that another worker of a row needs
 
 
@@ -201,7 +202,8 @@ def row_for(kind_or_tag: str, workers: Sequence[Worker]) -> list[Worker]:
     """Return the workers to choose from for a kind of work or a tag of cards, the best one first.
 
     They are at most `MAX_IN_ROW`, and none is much worse than the best: a check by a far weaker
-    worker is worth less than one by the best.
+    worker is worth less than one by a good one. Only where no other is left the second best is in
+    the row, because a question may ask for somebody else than the author.
     """
     ranked = dict[str, float | None](_figures((kind_or_tag,), workers))
     if kind_or_tag in KINDS:
@@ -211,6 +213,8 @@ def row_for(kind_or_tag: str, workers: Sequence[Worker]) -> list[Worker]:
     for name, figure in ranked.items():
         if best is None or figure is None or figure >= NEARLY_AS_GOOD * best:
             row.append(name)
+    if len(row) < MIN_IN_ROW:
+        row = list(ranked)[:MIN_IN_ROW]
     by_name = {worker.name: worker for worker in workers}
     return [by_name[name] for name in row[:MAX_IN_ROW]]
 

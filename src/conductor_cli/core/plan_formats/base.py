@@ -29,14 +29,14 @@ class PlanFormatContext:
     `labels` maps each label to a worker's name, in the order of the pool. `skills` are words that
     may stand before a label, to say what the worker is chosen for: `history B`; `rows` has the
     labels that may follow each, where not all may, and `spare_rows` those that may follow where the
-    rules allow none of the row. `constrained` says
-    that a grammar constrains the text, so that nothing needs to be tolerated and a newline means
-    that another step follows. `bar` separates the columns of a line. `reasoning` says that free
-    text comes before the plan, `single` that the plan is one label and nothing else but `lead`
-    before it. With `closing`, a plan ends with a line that is only a skill and a label: a step with
-    this subtask that reads all before it, or the whole question where it is the only one. `first`
-    is the number of the first step to be read: more than 1 when earlier steps stand and the text
-    may only append. `hidden` are standing steps that have no answer and are on no access list.
+    rules do not allow all of the row. `constrained` says that a grammar constrains the text, so
+    that nothing needs to be tolerated and a newline means that another step follows. `bar`
+    separates the columns of a line. `reasoning` says that free text comes before the plan, `single`
+    that the plan is one label and nothing else but `lead` before it. With `closing`, a plan ends
+    with a line that is only a skill and a label: a step with this subtask that reads all before it,
+    or the whole question where it is the only one. `first` is the number of the first step to be
+    read: more than 1 when earlier steps stand and the text may only append. `hidden` are standing
+    steps that have no answer and are on no access list.
     """
 
     rules: PlanRules
@@ -70,10 +70,15 @@ class PlanFormatContext:
         return [label for label, name in self.labels.items() if name in self.rules.workers]
 
     def allowed_for(self, skill: str) -> list[str]:
-        """Return the allowed labels of a skill's row, else those of its spare row, else all."""
+        """Return the labels of a skill's row where all are allowed, else of its spare row.
+
+        All allowed ones where it has none.
+        """
         allowed = self.allowed
-        row = [label for label in self.rows.get(skill, ()) if label in allowed]
-        return row or list(self.spare_rows.get(skill, ())) or allowed
+        row = self.rows.get(skill, ())
+        if any(label not in allowed for label in row):
+            row = self.spare_rows.get(skill, ())
+        return list(row) or allowed
 
     def closing_subtask(self, number: int) -> str:
         """Return the subtask of step `number` where it is the closing one."""
