@@ -221,7 +221,7 @@ def best_for_skill(skill: str, pool: Pool) -> str:
     """The worker that the lessons' rule chooses by the table, whatever a planner is shown."""
     rules = PlanRules(workers=pool.names)
     context = plan_format_context(PROFILES["kinds"], pool, rules, "auto", constrained=True)
-    return choose(skill, pool, context).worker
+    return choose(skill, context).worker
 
 
 def copies(planned: Planned) -> int:

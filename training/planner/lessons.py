@@ -42,20 +42,22 @@ def _closed(steps: Sequence[TaskStep]) -> tuple[TaskStep, ...]:
     return (*before, replace(last, access=access, subtask=KINDS_PROFILE.closing))
 
 
-def plan_for(task: Task, pool: Pool, context: PlanFormatContext) -> list[tuple[Step, Choice]]:
+def plan_for(
+    task: Task, context: PlanFormatContext, *, withheld: str = ""
+) -> list[tuple[Step, Choice]]:
     """The plan that is right over this pool, with the word by which each worker is chosen.
 
     One step where no other helps: by the question, with one worker only, or within the limit of
-    steps.
+    steps. The worker `withheld` may not see the files of the question, and does nothing.
     """
     alone = len(context.rules.workers) == 1
     if not task.steps or alone or len(task.steps) > context.rules.steps:
-        chosen = choose(task.skill, pool, context)
+        chosen = choose(task.skill, context, withheld=withheld)
         return [(Step(worker=chosen.worker, subtask=ANSWER_DIRECTLY), chosen)]
     plan = list[tuple[Step, Choice]]()
     for step in _closed(task.steps):
         author = (plan[step.other_than - 1][0].worker,) if step.other_than else ()
-        chosen = choose(step.skill, pool, context, other_than=author)
+        chosen = choose(step.skill, context, other_than=author, withheld=withheld)
         plan.append((Step(worker=chosen.worker, subtask=step.subtask, access=step.access), chosen))
     return plan
 
@@ -111,9 +113,7 @@ def make_lesson(task: Task, pool: Pool, random: Random, *, single: bool) -> Less
     withheld = _withheld_worker(task, names, random)
     rules_of_files = (f"{context.label(withheld)} {_NOT_SHOWN}",) if withheld else ()
     request = planner_request(task.question, pool, KINDS_PROFILE, context, rules=rules_of_files)
-    offered = tuple(name for name in names if name != withheld)
-    own = replace(context, rules=replace(rules, workers=offered))
-    plan = plan_for(replace(task, steps=()) if single else task, pool, own)
+    plan = plan_for(replace(task, steps=()) if single else task, context, withheld=withheld)
     return Lesson(kind=task.kind, request=request, text=write_plan(plan, context), steps=len(plan))
 
 

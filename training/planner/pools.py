@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from conductor_cli.core.kinds_of_work import KINDS, rank_by_kind, row_for
+from conductor_cli.core.kinds_of_work import KINDS
 from conductor_cli.core.plan_formats.base import PlanFormatContext
 from conductor_cli.core.pool import Card, Pool, Worker
 
@@ -170,18 +170,13 @@ def _draw_worker(random: Random, name: str, tags: Sequence[str], described: floa
 
 
 def choose(
-    kind: str, pool: Pool, context: PlanFormatContext, *, other_than: Collection[str] = ()
+    kind: str, context: PlanFormatContext, *, other_than: Collection[str] = (), withheld: str = ""
 ) -> Choice:
-    """Whom the planner should choose for a kind of work: the first of its row that is offered.
+    """Whom the planner should choose for a kind of work: the first of the row that it may write.
 
-    A worker on `other_than` is chosen only where the row has no other one.
+    A worker on `other_than` is chosen only where the row has no other one; `withheld` never is.
     """
-    offered = _offered(row_for(kind, pool.workers), context)
-    if not offered:
-        offered = _offered(rank_by_kind(kind, pool.workers), context)
-    others = [worker for worker in offered if worker.name not in other_than] or offered
-    return Choice(worker=others[0].name, tag=kind)
-
-
-def _offered(workers: Sequence[Worker], context: PlanFormatContext) -> list[Worker]:
-    return [worker for worker in workers if worker.name in context.rules.workers]
+    row = [context.labels[label] for label in context.allowed_for(kind)]
+    offered = [name for name in row if name != withheld]
+    others = [name for name in offered if name not in other_than] or offered
+    return Choice(worker=others[0], tag=kind)

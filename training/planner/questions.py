@@ -65,11 +65,15 @@ FOURTH_QUESTIONS: Final = read_questions(Path(__file__).with_name("questions_fou
 
 They are more like what people ask: with their circumstances, in several languages, and with parts
 that different people shall do without seeing each other's work. No lesson was changed by their
-plans.
+plans before the fifteenth training (below).
 """
 
 FIFTH_QUESTIONS: Final = read_questions(Path(__file__).with_name("questions_fifth.jsonl"))
 """Sixty more, written in the same way before the fourteenth training, by one that saw no lesson.
 
-No lesson was changed by their plans.
+What failed in their plans and those of the fourth told the writers of the fifteenth training's
+lessons what to write against, in general words.
 """
+
+SIXTH_QUESTIONS: Final = read_questions(Path(__file__).with_name("questions_sixth.jsonl"))
+"""Sixty more, written in the same way before the fifteenth training, by one that saw no lesson."""

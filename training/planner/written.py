@@ -2,7 +2,8 @@
 
 A language model wrote them, by the rules of docs/research/planner.md. `written.jsonl` has a line
 for each: the question, its files, the kind of work that it is as a whole, and where several workers
-should do it, the steps before the last one and the last one's kind of work.
+should do it, the steps before the last one, the last one's kind of work, and the step whose worker
+should not do the last one, if any (`closing_other_than`).
 """
 
 from __future__ import annotations
@@ -68,9 +69,14 @@ def _task(line: Mapping[str, Any]) -> Task:
     files = tuple(File(name=name, text=text) for name, text in line.get("files", {}).items())
     steps = tuple(_step(step) for step in line.get("steps", ()))
     if steps:
-        steps = (*steps, TaskStep(skill=line["closing"], subtask=""))
+        steps = (*steps, _last_step(line))
     question = Question(text=line["text"], files=files)
     return Task(kind="written", question=question, skill=line["skill"], steps=steps)
+
+
+def _last_step(line: Mapping[str, Any]) -> TaskStep:
+    """The step that answers: where it checks earlier work, not by the worker who did that."""
+    return TaskStep(skill=line["closing"], subtask="", other_than=line.get("closing_other_than", 0))
 
 
 def _step(step: Mapping[str, Any]) -> TaskStep:
