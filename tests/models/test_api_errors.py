@@ -290,6 +290,20 @@ WORDS: dict[str, str] = {
     "about 42832 tokens (42832 of "
     "text input). Please reduce the length of either one.",
     "groq": "Please reduce the length of the messages or completion.",
+    "moonshot": (
+        "Invalid request: Your request exceeded model token limit: 262144 (requested: 300000)"
+    ),
+    "glm": "Prompt exceeds max length",
+    "minimax": "invalid params, context window exceeds limit (2013)",
+    "alibaba": "<400> InternalError.Algo.InvalidParameter: Range of input length should be "
+    "[1, 129024]",
+    "copilot": "prompt token count of 149302 exceeds the limit of 128000",
+    "poolside": ("Input length 131393 exceeds the maximum allowed input length of 131040 tokens."),
+    "cohere": "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received "
+    "4500.",
+    "tgi": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: "
+    "5000 `inputs` tokens and 100 `max_new_tokens`",
+    "tgi-input": "Input validation error: `inputs` must have less than 4095 tokens. Given: 5000",
 }
 TOO_LONG: dict[str, tuple[int, Any]] = {
     **{name: (400, {"error": {"message": words}}) for name, words in WORDS.items()},
@@ -373,6 +387,7 @@ def test_a_question_longer_than_the_context_is_recognised(status: int, body: Any
         ),
         (403, {"error": {"message": "The free plan has a maximum context length of 8k tokens"}}),
         (400, {"error": {"message": "The question lacks context."}}),
+        (400, {"error": {"message": "tools[0].function.description exceeds max length 1024"}}),
         (503, {"error": {"message": "Maximum number of requests exceeded"}}),
     ],
 )

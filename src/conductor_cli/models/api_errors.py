@@ -124,6 +124,11 @@ _TOO_LONG_WORDS: Final = re.compile(
     | (?:exceed|too\ many).{0,80}\ (?:configured\ limit|number\ of\ tokens\ allowed|allowed\ length)
     | reduce\ the\ length\ of\ the\ (?:messages|input|prompt)
     | keep\ the\ first\ \d+\ tokens\ when\ context | n_keep.{0,20}n_ctx
+    | exceeded\ model\ token\ limit | prompt\ exceeds\ max(?:imum)?\ length
+    | prompt\ token\ count.{0,40}\ exceeds\ the\ limit
+    | exceeds\ the\ maximum\ allowed\ input\ length | range\ of\ input\ length\ should\ be
+    | tokens\ in\ the\ prompt\ cannot\ exceed
+    | `inputs`\ (?:tokens\ \+\ `max_new_tokens`\ must\ be | must\ have\ less\ than)
     """,
     re.IGNORECASE | re.VERBOSE,
 )
