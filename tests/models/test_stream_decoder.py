@@ -135,6 +135,22 @@ def test_a_reply_without_a_word_that_was_cut_is_none(reason: str) -> None:
             {"tokens_cached": 4, "tokens_reasoning": 5},
         ),
         ({"prompt_cache_hit_tokens": 6}, {"tokens_cached": 6}),
+        # Moonshot, and twice Mistral
+        ({"cached_tokens": 6}, {"tokens_cached": 6}),
+        ({"num_cached_tokens": 6}, {"tokens_cached": 6}),
+        ({"prompt_token_details": {"cached_tokens": 6}}, {"tokens_cached": 6}),
+        (
+            {"cached_tokens": 6, "prompt_tokens_details": {"cached_tokens": 6}},
+            {"tokens_cached": 6},
+        ),
+        # Alibaba
+        (
+            {"prompt_tokens_details": {"cached_tokens": 0, "cache_creation_input_tokens": 4}},
+            {"tokens_stored": 4},
+        ),
+        # SGLang counts it in what was written, Perplexity beside it
+        ({"reasoning_tokens": 5}, {"tokens_reasoning": 5}),
+        ({"reasoning_tokens": 900}, {"tokens_out": 907, "tokens_reasoning": 900}),
         ({"cache_creation_input_tokens": 3}, {"tokens_stored": 3}),
         (
             {"prompt_tokens_details": {"cached_tokens": 9, "cache_write_tokens": 9}},
@@ -182,6 +198,14 @@ def test_a_count_of_a_server_is_taken(counts: tuple[int, ...], written: int) -> 
     """Some count again and again while they write; where none counts, the tokens are estimated."""
     chunks = played(delta("y" * 8, finish="stop"), *(usage(11, count) for count in counts))
     assert used(chunks) == Usage(tokens_in=11, tokens_out=written, calls=1)
+@pytest.mark.parametrize("later", [(), (usage(11, 9),)], ids=["there alone", "and afterwards"])
+def test_a_count_that_stands_in_the_choice_is_taken(later: tuple[dict[str, Any], ...]) -> None:
+    """Moonshot has it in the last choice, also where no frame with a count of its own follows."""
+    counted = {"prompt_tokens": 11, "completion_tokens": 9, "cached_tokens": 10}
+    last = {"index": 0, "delta": {}, "finish_reason": "stop", "usage": counted}
+    chunks = played(delta("y" * 8), {"choices": [last]}, *later)
+    expected = Usage(tokens_in=11, tokens_out=9, tokens_cached=0 if later else 10, calls=1)
+    assert used(chunks) == expected
 
 
 def test_tokens_that_nobody_counted_are_estimated() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import chain
@@ -392,9 +392,7 @@ class ChatReplyDecoder:
         # Most frames have neither, and to ask whether a value is a `Mapping` takes long.
         usage = frame.get("usage")
         if usage is not None and isinstance(usage, Mapping):
-            self._usage = usage_of(usage)
-            if self._states_cost:
-                self._usage = replace(self._usage, cost=stated_cost(usage))
+            self._count_usage(usage)
         provider_data = frame.get(PROVIDER_DATA)
         if provider_data is not None and isinstance(provider_data, Mapping):
             self._kept.data |= provider_data
@@ -412,6 +410,10 @@ class ChatReplyDecoder:
         if reason := choice.get("finish_reason"):
             self.finish = finish_of(str(reason))
             self._end_word = str(reason)
+            # Moonshot counts here, also where it is not asked to count in a frame of its own
+            counted = choice.get("usage")
+            if isinstance(counted, Mapping) and self._usage is ONE_CALL:
+                self._count_usage(counted)
         if self._stops:
             self._note_stop(frame, choice)
         delta = choice.get("delta")
@@ -421,6 +423,11 @@ class ChatReplyDecoder:
         if isinstance(delta, dict):
             return self._delta(delta)
         return []
+
+    def _count_usage(self, usage: Mapping[str, Any]) -> None:
+        self._usage = usage_of(usage)
+        if self._states_cost:
+            self._usage = replace(self._usage, cost=stated_cost(usage))
 
     def text_alone(self, frame: Mapping[str, Any]) -> str | None:
         """Return the text of a frame that says nothing else of the reply, as most do; else None."""
@@ -762,6 +769,13 @@ def reply_limit(max_tokens: int | None) -> int:
     )
 
 
+_CACHED_NAMES: Final = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens")
+"""What DeepSeek, Moonshot and Mistral call the input that they had cached, outside of details."""
+
+_STORED_NAMES: Final = ("cache_write_tokens", "cache_creation_input_tokens")
+"""What OpenAI and Alibaba call the input that they cache now, inside of details."""
+
+
 def usage_of(usage: Mapping[str, Any]) -> Usage:
     """Return the tokens that a server counted.
 
@@ -770,20 +784,19 @@ def usage_of(usage: Mapping[str, Any]) -> Usage:
     """
     read = token_count(usage.get("prompt_tokens"))
     written = token_count(usage.get("completion_tokens"))
-    details = table_of(usage.get("prompt_tokens_details"))
-    cached = token_count(details.get("cached_tokens")) or token_count(
-        usage.get("prompt_cache_hit_tokens")
-    )
-    stored = token_count(usage.get("cache_creation_input_tokens")) or token_count(
-        details.get("cache_write_tokens")
+    details = table_of(usage.get("prompt_tokens_details") or usage.get("prompt_token_details"))
+    cached = token_count(details.get("cached_tokens")) or _first_count(usage, _CACHED_NAMES)
+    stored = token_count(usage.get("cache_creation_input_tokens")) or _first_count(
+        details, _STORED_NAMES
     )
     if not cached and (apart := token_count(usage.get("cache_read_input_tokens"))):
         # Anthropic's name, whose own count of the prompt leaves it out.
         read += apart
         cached = apart
     read = whole_input(read, cached, stored)
-    reasoning = token_count(
-        table_of(usage.get("completion_tokens_details")).get("reasoning_tokens")
+    written_details = table_of(usage.get("completion_tokens_details"))
+    reasoning = token_count(written_details.get("reasoning_tokens")) or token_count(
+        usage.get("reasoning_tokens")
     )
     if reasoning > written:
         written += reasoning
@@ -796,6 +809,9 @@ def usage_of(usage: Mapping[str, Any]) -> Usage:
         tokens_reasoning=reasoning or hidden,
         calls=1,
     )
+def _first_count(usage: Mapping[str, Any], names: Iterable[str]) -> int:
+    """Return the first of these counts that is more than nothing; else 0."""
+    return next(filter(None, (token_count(usage.get(name)) for name in names)), 0)
 
 
 def stated_cost(usage: Mapping[str, Any]) -> Decimal | None:
