@@ -5,6 +5,7 @@ Text, thinking, tokens, the reason of its end, tool calls.
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from itertools import chain
 from math import ceil
@@ -198,6 +199,8 @@ def test_a_count_of_a_server_is_taken(counts: tuple[int, ...], written: int) -> 
     """Some count again and again while they write; where none counts, the tokens are estimated."""
     chunks = played(delta("y" * 8, finish="stop"), *(usage(11, count) for count in counts))
     assert used(chunks) == Usage(tokens_in=11, tokens_out=written, calls=1)
+
+
 @pytest.mark.parametrize("later", [(), (usage(11, 9),)], ids=["there alone", "and afterwards"])
 def test_a_count_that_stands_in_the_choice_is_taken(later: tuple[dict[str, Any], ...]) -> None:
     """Moonshot has it in the last choice, also where no frame with a count of its own follows."""
@@ -487,6 +490,45 @@ TWO = [
             ],
             id="an empty object before the arguments",
         ),
+        pytest.param(
+            [
+                [call(0, "a1", "f", "")],
+                [call(0, arguments='{"x": 1}')],
+                [call(0, arguments='{"x": 1}')],
+                [call(1, "b2", "g", '{"y": 2}'), call(1, arguments='{"y": 2}')],
+            ],
+            id="whole arguments twice",
+        ),
+        pytest.param(
+            [
+                [call(0, "a1", "f", '{"x"')],
+                [call(0, arguments=": 1}")],
+                [call(0, "a1", "f", '{"x": 1}')],
+                [call(1, "b2", "g", '{"y": 2}')],
+            ],
+            id="whole arguments after their pieces",
+        ),
+        pytest.param(
+            [
+                [call(0, "a1", "f", '{"x"')],
+                [call(0, arguments=": 1}")],
+                [call(1, "b2", "g", '{"y": 2}')],
+                [call(0, arguments='{"x"'), call(0, arguments=": 1}")],
+                [call(1, arguments='{"y"'), call(1, arguments=": 2}")],
+            ],
+            id="all pieces twice",
+        ),
+        pytest.param(
+            [
+                [call(0, "a1", "f", "{")],
+                [call(0, "a1", "f", '{"x"')],
+                [call(0, "a1", "f", '{"x": 1')],
+                [call(0, "a1", "f", '{"x": 1}')],
+                [call(0, "a1", "f", '{"x": 1}')],
+                [call(1, "b2", "g", '{"y": 2}')],
+            ],
+            id="all arguments so far with each piece",
+        ),
     ],
 )
 def test_calls_are_read_however_a_server_sends_them(frames: list[list[dict[str, Any]]]) -> None:
@@ -498,6 +540,28 @@ def test_calls_are_read_however_a_server_sends_them(frames: list[list[dict[str, 
 def test_calls_with_one_id_and_other_arguments_are_calls_of_their_own() -> None:
     frames = [[call(0, "a1", "f", '{"x": 1}')], [call(1, "a1", "f", '{"x": 2}')]]
     assert [made.arguments for made in calls_of(read(*frames))] == ['{"x": 1}', '{"x": 2}']
+
+
+def test_arguments_that_hold_what_they_begin_with_are_no_repetition() -> None:
+    frames = [
+        [call(0, "a1", "f", '{"x":')],
+        [call(0, arguments='{"x": 1}')],
+        [call(0, arguments="}")],
+    ]
+    assert calls_of(read(*frames))[0].arguments == '{"x":{"x": 1}}'
+
+
+@pytest.mark.parametrize("second", ['{"x": 2}', '{"x": 1', '{"x": 1}{'])
+def test_arguments_that_are_neither_one_object_nor_one_again_are_carried(second: str) -> None:
+    frames = [[call(0, "a1", "f", '{"x": 1}')], [call(0, arguments=second)]]
+    assert calls_of(read(*frames))[0].arguments == f'{{"x": 1}}{second}'
+
+
+def test_arguments_that_grow_with_each_piece_are_as_long_as_the_last() -> None:
+    whole = json.dumps({"text": "x" * 4000})
+    growing = [call(0, arguments=whole[:end]) for end in range(1, len(whole) + 1, 4)]
+    chunks = read([call(0, "a1", "f")], *([piece] for piece in growing), [call(0, arguments=whole)])
+    assert calls_of(chunks)[0].arguments == whole
 
 
 def test_a_call_without_arguments_has_an_empty_object() -> None:

@@ -6,7 +6,8 @@ Thinking comes as `reasoning_content`, as `reasoning`, as parts of a content lis
 `<think>` and `</think>`. A piece of a tool call says by `index` which call it belongs to, and the
 first piece of a call has its id and name. Servers depart from that, each in its own way, and are
 understood: Ollama gave every call the index 0, Google's server gives none; some send no id, or
-another one with every piece; some send whole calls, or arguments as an object.
+another one with every piece; some send whole calls, or arguments as an object; some send arguments
+again, each time with what has come before or once more at the end.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class _Call:
 
     `key` is the server's index or id of it, `server_id` the server's id, `checks` how often it was
     looked at whether it is complete. `twin` is an earlier call with the same id. `number` counts
-    the calls that have been shown.
+    the calls that have been shown. `doubtful` are pieces, from one that may be the arguments again
+    on: the end shows whether they are more of them.
     """
 
     index: int
@@ -84,6 +86,7 @@ class _Call:
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    doubtful: list[str] = field(default_factory=list)
     extra: Mapping[str, Any] | None = None
     held: str = ""
     shown: bool = False
@@ -156,8 +159,11 @@ class ToolCallDecoder:
                 if call.held.strip() == "{}" and arguments.lstrip().startswith("{"):
                     call.arguments.clear()
                     call.held = ""
-                call.arguments.append(arguments)
-            call.held += call.redactor.feed(arguments)
+                if call.doubtful or _may_repeat(call, arguments):
+                    self._doubt(call, arguments)
+                else:
+                    call.arguments.append(arguments)
+                    call.held += call.redactor.feed(arguments)
             # The first delta has the name, so what comes before it is held back; so is a call that
             # may be an earlier one again.
             if not call.name or call.twin is not None:
@@ -173,6 +179,8 @@ class ToolCallDecoder:
 
         None can be where the model ended by itself.
         """
+        for call in self._calls:
+            _settle(call)
         self._drop_repetitions()
         texts = ["".join(call.arguments).strip() for call in self._calls]
         self.cut_off = not complete and any(arguments_object(text) is None for text in texts)
@@ -186,6 +194,15 @@ class ToolCallDecoder:
             rest = rest if arguments else "{}"
             if rest or call.held or not call.shown:
                 yield self._delta(call, rest)
+
+    def _doubt(self, call: _Call, piece: str) -> None:
+        """Keep a piece until it is known what it is. One that says the last one again replaces it.
+
+        So a server that sends all arguments with each piece does not reach the limit by that.
+        """
+        if call.doubtful and piece.startswith(call.doubtful[-1]):
+            self._length -= len(call.doubtful.pop())
+        call.doubtful.append(piece)
 
     def _drop_repetitions(self) -> None:
         """Leave out calls that an earlier one with the same id has made already.
@@ -297,6 +314,44 @@ class ToolCallDecoder:
                 f"the model called a tool with a name or id of more than {most} characters",
             )
         return self._secrets.redact(text)
+
+
+def _may_repeat(call: _Call, piece: str) -> bool:
+    """Return whether a piece may begin the arguments of a call anew.
+
+    It begins as they did, or they are whole already. A call of very many pieces is looked at so
+    often only, since each time all of it is read.
+    """
+    if not call.arguments or not piece.lstrip().startswith("{") or call.checks > MAX_CHECKS:
+        return False
+    call.checks += 1
+    return piece.startswith("".join(call.arguments)) or call.is_complete
+
+
+def _settle(call: _Call) -> None:
+    """Take the pieces that are in doubt as more of the arguments, unless they say them again."""
+    if not call.doubtful:
+        return
+    begun = "".join(call.arguments)
+    rest = "".join(call.doubtful)
+    if arguments_object(begun + rest) is None:
+        restated = _restated(begun, call.doubtful)
+        rest = rest if restated is None else restated.removeprefix(begun)
+    call.doubtful.clear()
+    call.arguments.append(rest)
+    call.held += call.redactor.feed(rest)
+
+
+def _restated(begun: str, pieces: Sequence[str]) -> str | None:
+    """Return the arguments that pieces say again; None where they say something else."""
+    rest = "".join(pieces)
+    if arguments_object(begun) is not None and not rest.replace(begun.strip(), "").strip():
+        return begun
+    last = pieces[-1]
+    is_growing = all(last.startswith(piece) for piece in (begun, *pieces))
+    if is_growing and arguments_object(last) is not None:
+        return last
+    return None
 
 
 def _has_arguments(call: _Call) -> bool:
@@ -809,6 +864,8 @@ def usage_of(usage: Mapping[str, Any]) -> Usage:
         tokens_reasoning=reasoning or hidden,
         calls=1,
     )
+
+
 def _first_count(usage: Mapping[str, Any], names: Iterable[str]) -> int:
     """Return the first of these counts that is more than nothing; else 0."""
     return next(filter(None, (token_count(usage.get(name)) for name in names)), 0)
