@@ -361,6 +361,11 @@ def plainly(text: str) -> list[str]:
     return events
 
 
+def test_a_field_named_error_is_an_event_of_its_own() -> None:
+    stream = b'data: a\n\nerror: {"code": 5}\n\ndata: b\n\n'
+    assert events(stream) == ["a", '{"error": {"code": 5}}', "b"]
+
+
 @given(stream=STREAMS, cuts=st.lists(st.integers(0, 400), max_size=12))
 def test_every_way_to_cut_the_bytes_gives_the_events_of_the_standard(
     stream: str, cuts: list[int]

@@ -116,6 +116,16 @@ def test_an_event_named_error_is_an_error(sent: str, reason: str, words: str, en
     assert words in error.message
 
 
+@pytest.mark.parametrize("end", [b"", b"data: [DONE]\n\n"])
+def test_a_field_named_error_is_an_error(end: bytes) -> None:
+    """A llama-server of before October 2025 has its errors so, with status 200."""
+    words = "the request exceeds the available context size. try increasing the context size"
+    sent = json.dumps({"code": 400, "message": words, "type": "invalid_request_error"})
+    chunks, error = failed(sending(f"error: {sent}\n\n".encode() + end))
+    assert (text(chunks), error.reason) == ("", "length")
+    assert words in error.message
+
+
 def test_the_name_of_an_event_holds_for_that_event_alone() -> None:
     chunks = reply(sending(b"event: error\n\n", body_of(*WHOLE)))
     assert text(chunks) == "OK"

@@ -59,6 +59,9 @@ reply in the last one, with the thinking that is to be sent back.
 
 
 _DATA: Final = b"data: "
+_WITH_DATA: Final = frozenset({b"data", b"error"})
+"""The fields of an event whose values are read."""
+
 _BETWEEN_EVENTS: Final = "\n\ndata: "
 
 
@@ -69,7 +72,8 @@ class SseParser:
     event ends at an empty line, an event that the stream breaks off is dropped, and so is a byte
     order mark before the first line. The fields `id` and `retry` are ignored, and so is the name of
     an event, which no server says anything in that it does not say in the data, but for one: the
-    data of an event named `error` are returned as an error object.
+    data of an event named `error` are returned as an error object. So is what stands in a field
+    `error`, where a llama-server of before October 2025 has its errors instead of in `data`.
     """
 
     def __init__(self, limit: int = MAX_EVENT) -> None:
@@ -106,7 +110,8 @@ class SseParser:
                     self._begun = True
                     line = line.removeprefix(codecs.BOM_UTF8)  # noqa: PLW2901
                 name, _, value = line.partition(b":")
-                if name == b"data":
+                if name in _WITH_DATA:
+                    self._is_error = self._is_error or name == b"error"
                     value = value.removeprefix(b" ")
                     self._size += len(value) + 1
                     if self._size > self._limit:
