@@ -92,6 +92,44 @@ def test_anthropic_s_thinking_text_and_counts_are_read() -> None:
     assert chunks[-1].usage == wanted
 
 
+@pytest.mark.parametrize(
+    ("last", "read", "cached"),
+    [
+        ({"input_tokens": 0, "output_tokens": 15}, 240, 200),
+        (
+            {"input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 15},
+            240,
+            200,
+        ),
+        # All of the input was cached, so its zero is meant
+        (
+            {"input_tokens": 0, "cache_read_input_tokens": 210, "output_tokens": 15},
+            240,
+            210,
+        ),
+        (
+            {"input_tokens": 20, "cache_read_input_tokens": 0, "output_tokens": 15},
+            50,
+            0,
+        ),
+    ],
+)
+def test_zeros_at_the_end_take_no_count_of_input_away(
+    last: dict[str, int], read: int, cached: int
+) -> None:
+    """SGLang and gateways write them although they counted the input at the beginning."""
+    first = {"input_tokens": 10, "cache_read_input_tokens": 200, "cache_creation_input_tokens": 30}
+    script = events(
+        {"type": "message_start", "message": {"usage": {**first, "output_tokens": 1}}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "3"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": last},
+        {"type": "message_stop"},
+    )
+    chunks, _ = asked_by("anthropic", script)
+    wanted = Usage(tokens_in=read, tokens_cached=cached, tokens_stored=30, tokens_out=15, calls=1)
+    assert chunks[-1].usage == wanted
+
+
 def test_an_error_in_anthropic_s_stream_has_its_reason() -> None:
     frame = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     assert failure_of("anthropic", events(frame)).reason == "overloaded"

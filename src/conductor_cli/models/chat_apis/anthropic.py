@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.mappings import only_keys, without_none
+from conductor_cli.core.mappings import only_keys, without_keys, without_none
 from conductor_cli.core.usage import token_count
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis.base import (
@@ -50,6 +50,9 @@ _KEPT: Final = {
     "redacted_thinking": ("data",),
 }
 """The fields of the blocks that can be given back."""
+
+_INPUT_COUNTS: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+"""The counts of a usage that are parts of the input: read anew, read from the cache, cached now."""
 
 _MAX_BLOCKS: Final = 10_000  # the most blocks of one reply. Real ones have some hundreds at most.
 _MAX_HIDDEN: Final = 4 * 1024 * 1024
@@ -183,7 +186,11 @@ class AnthropicReply:
     ) -> dict[str, Any]:
         frame: dict[str, Any] = {}
         if isinstance(usage, Mapping):
-            self._usage |= without_none(usage)
+            counted = without_none(usage)
+            if not any(token_count(counted.get(name)) for name in _INPUT_COUNTS):
+                # Some servers count the input at the beginning and write zeros at the end
+                counted = without_keys(counted, _INPUT_COUNTS)
+            self._usage |= counted
             frame["usage"] = usage_as_chat(self._usage)
         self._said = self._said or any(part.get("text") for part in parts)
         return frame | {
@@ -235,13 +242,8 @@ def usage_as_chat(usage: Mapping[str, Any]) -> dict[str, Any]:
 
     Anthropic counts input from or for its cache apart from the other.
     """
-    names = (
-        "input_tokens",
-        "cache_read_input_tokens",
-        "cache_creation_input_tokens",
-        "output_tokens",
-    )
-    fresh, cached, stored, output = (token_count(usage.get(name)) for name in names)
+    fresh, cached, stored = (token_count(usage.get(name)) for name in _INPUT_COUNTS)
+    output = token_count(usage.get("output_tokens"))
     thought = table_of(usage.get("output_tokens_details")).get("thinking_tokens")
     return {
         "prompt_tokens": fresh + cached + stored,
