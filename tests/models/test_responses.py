@@ -19,6 +19,7 @@ from conductor_cli.models.worker_options import check_options
 from tests.models.kit import (
     ASK,
     WEATHER,
+    answering,
     asked_by,
     calls,
     events,
@@ -228,6 +229,27 @@ def test_items_that_come_whole_are_understood(how: str) -> None:
     assert thinking(chunks) == "Hm."
     assert calls(chunks) == CALLS[:1]
     assert chunks[-1].provider_data == {"response_items": WHOLE}
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_thinking_without_a_summary_is_told(*, is_whole: bool) -> None:
+    """Servers of open models, such as SGLang and vLLM, send it as the content of the item."""
+    thought = {"type": "reasoning_text", "text": "Hm."}
+    said = {"type": "output_text", "text": "Yes"}
+    items = [
+        {"type": "reasoning", "id": "r", "summary": [], "content": [thought]},
+        {"type": "message", "id": "m", "role": "assistant", "content": [said]},
+    ]
+    response = RESPONSE | {"output": items, "usage": USAGE}
+    done = [
+        {"type": "response.output_item.done", "output_index": at, "item": item}
+        for at, item in enumerate(items)
+    ]
+    script = answering(response)
+    if not is_whole:
+        script = events(*done, {"type": "response.completed", "response": response})
+    chunks, _ = asked_by("responses", script)
+    assert (text(chunks), thinking(chunks)) == ("Yes", "Hm.")
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,9 @@ class _Translator:
             )
         if is_announced or not whole:
             return {}
-        thoughts = tables_in(item.get("summary")) if kind == "reasoning" else []
+        thoughts: list[Mapping[str, Any]] = []
+        if kind == "reasoning":  # Servers of open models send all of it, and no summary
+            thoughts = tables_in(item.get("summary")) or tables_in(item.get("content"))
         content: list[dict[str, Any]] = [
             {"thinking": "\n\n".join(text_of(part.get("text")) for part in thoughts)}
         ]
