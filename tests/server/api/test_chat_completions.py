@@ -380,6 +380,7 @@ def test_usage_has_a_chunk_of_its_own_where_it_was_asked_for() -> None:
         "total_tokens": 734,
         "prompt_tokens_details": {
             "cached_tokens": 100,
+            "cache_write_tokens": 12,
             "orchestration_input_tokens": 5463,
             "orchestration_input_cached_tokens": 7,
         },

@@ -37,8 +37,7 @@ def responses_usage(usage: ServedUsage) -> dict[str, Any]:
     """Return the tokens of an answer by their kinds, as the Responses API names them."""
     return {
         "input_tokens": usage.answer.tokens_in,
-        "input_tokens_details": _details_in(usage)
-        | {"cache_write_tokens": usage.answer.tokens_stored},
+        "input_tokens_details": _details_in(usage),
         "output_tokens": usage.answer.tokens_out,
         "output_tokens_details": _details_out(usage),
         "total_tokens": usage.answer.tokens,
@@ -49,6 +48,7 @@ def _details_in(usage: ServedUsage) -> dict[str, int]:
     rest = usage.orchestration
     return {
         "cached_tokens": usage.answer.tokens_cached,
+        "cache_write_tokens": usage.answer.tokens_stored,
         "orchestration_input_tokens": rest.tokens_in,
         "orchestration_input_cached_tokens": rest.tokens_cached,
     }
