@@ -49,6 +49,11 @@ BODIES: dict[str, tuple[Any, str]] = {
 """Error bodies as servers send them, and their message."""
 
 
+WORDS_OF_VLLM: str = (
+    "This model's maximum context length is 163840 tokens. However, you requested 200000 tokens."
+)
+
+
 def refusal(status: int, body: Any = b"") -> ApiError:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return error_of_response("host", status, {}, content, Secrets())
@@ -146,12 +151,228 @@ def test_the_wait_that_a_server_asks_for_is_read(
         ("Rate limit reached. Please try again in 1.2s.", 1.2),
         ("Please try again in 6m0s", 360.0),
         ("Please retry after 150ms.", 0.15),
+        ("Rate limit is exceeded. Try again in 17 seconds.", 17.0),
+        ("Please retry after 1 minute.", 60.0),
+        ("Please retry after 2 lines", None),
         ("Please try again in a moment", None),
         ("Do not try again in 1 day", None),
     ],
 )
 def test_a_wait_in_words_is_read(message: str, seconds: float | None) -> None:
-    assert refusal(429, {"error": {"message": message}}).retry_after == seconds
+    body = {"error": {"message": message}}
+    assert refusal(429, body).retry_after == seconds
+    assert error_in_body("host", body, Secrets()).retry_after == seconds
+
+
+def routed(raw: object, status: int, **metadata: Any) -> dict[str, Any]:
+    """An error of a provider behind OpenRouter, as that passes it on."""
+    about = {"raw": raw, "provider_name": "Chutes"} | metadata
+    return {
+        "error": {"message": "Provider returned error", "code": status, "metadata": about},
+        "user_id": "user_2x",
+    }
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "reason", "words"),
+    [
+        (
+            json.dumps({"error": {"message": WORDS_OF_VLLM, "type": "BadRequestError"}}),
+            400,
+            "length",
+            WORDS_OF_VLLM,
+        ),
+        (
+            {"error": {"message": "supports at most 1 image per prompt"}},
+            400,
+            "refused",
+            "supports at most 1 image per prompt",
+        ),
+        (
+            "glm is temporarily rate-limited upstream. Please retry shortly",
+            429,
+            "rate",
+            "glm is temporarily rate-limited upstream. Please retry shortly",
+        ),
+        ('{"detail": "Not here"}', 404, "missing", "Not here"),
+        ('{"issue": 7}', 400, "refused", '{"issue": 7}'),
+        ("[1, 2]", 502, "overloaded", "[1, 2]"),
+    ],
+)
+def test_what_a_provider_behind_a_gateway_said_is_the_reason(
+    raw: object, status: int, reason: str, words: str
+) -> None:
+    """OpenRouter's own message is always that the provider returned an error."""
+    body = routed(raw, status)
+    shown = f": Provider returned error (Chutes): {words}"
+    for error in (refusal(status, body), error_in_body("host", body, Secrets())):
+        assert error.reason == reason
+        assert error.message.endswith(shown)
+
+
+@pytest.mark.parametrize("raw", ["", None, {}, "Provider returned error"])
+def test_a_provider_behind_a_gateway_that_said_nothing_adds_nothing(raw: object) -> None:
+    error = refusal(400, routed(raw, 400))
+    assert str(error) == "host: request refused (400): Provider returned error"
+
+
+def test_a_parameter_that_a_provider_behind_a_gateway_refuses_is_found() -> None:
+    raw = json.dumps({"error": {"message": "Unsupported value", "param": "temperature"}})
+    reported = parse_error_body(routed(raw, 400))
+    assert rejected_parameter(reported, {"temperature": 0.2, "seed": 1}, {}) == "temperature"
+
+
+def test_a_key_in_what_a_provider_behind_a_gateway_said_is_not_shown() -> None:
+    body = json.dumps(routed("the key sk-abcdefgh is no key", 400)).encode()
+    error = error_of_response("host", 400, {}, body, Secrets("sk-abcdefgh"))
+    assert "sk-abcdefgh" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("remaining", "reset", "least"),
+    [("0", 600.0, 590.0), ("0", -600.0, None), ("3", 600.0, None)],
+)
+def test_the_time_at_which_requests_count_anew_is_waited_for(
+    remaining: str, reset: float, least: float | None
+) -> None:
+    """OpenRouter's free models have it in the body, in milliseconds, and in no `Retry-After`."""
+    stated = {
+        "X-RateLimit-Limit": "50",
+        "X-RateLimit-Remaining": remaining,
+        "X-RateLimit-Reset": str(int((time.time() + reset) * 1000)),
+    }
+    body = routed(None, 429, headers=stated)
+    for error in (refusal(429, body), error_in_body("host", body, Secrets())):
+        wait = error.retry_after
+        assert wait is None if least is None else wait is not None and least < wait <= reset
+
+
+def test_a_reset_that_is_no_time_is_not_waited_for() -> None:
+    headers = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1"}
+    assert retry_after(headers, now=60.0) is None
+
+
+NO_CREDIT: list[tuple[int, dict[str, Any]]] = [
+    (429, {"error": {"message": "m", "code": 429, "type": "insufficient_quota"}}),
+    (
+        429,
+        {
+            "error": {
+                "message": "Your account is suspended, please check your plan and billing details",
+                "type": "exceeded_current_quota_error",
+            }
+        },
+    ),
+    (
+        429,
+        {
+            "error": {
+                "code": "1113",
+                "message": "Insufficient balance or no resource package. Please recharge.",
+            }
+        },
+    ),
+    (
+        403,
+        {
+            "code": "permission-denied",
+            "error": "Your team x has either used all available credits or reached its monthly "
+            "spending limit.",
+        },
+    ),
+    (
+        429,
+        {
+            "code": "Some resource has been exhausted",
+            "error": "Your team x has either used all available credits or reached its monthly "
+            "spending limit.",
+        },
+    ),
+    (
+        500,
+        {
+            "type": "error",
+            "error": {"type": "api_error", "message": "insufficient balance (1008)"},
+        },
+    ),
+    (
+        429,
+        {
+            "error": {
+                "code": 429,
+                "message": "Your prepayment credits are depleted.",
+                "status": "RESOURCE_EXHAUSTED",
+            }
+        },
+    ),
+]
+"""What providers say where an account has no credit.
+
+OpenAI, Moonshot, GLM, xAI twice, MiniMax, Google.
+"""
+
+
+@pytest.mark.parametrize(("status", "body"), NO_CREDIT)
+def test_an_account_without_credit_is_not_asked_again(status: int, body: dict[str, Any]) -> None:
+    for error in (refusal(status, body), error_in_body("host", body, Secrets())):
+        assert (error.reason, error.retryable) == ("refused", False)
+
+
+def test_a_quota_that_fills_again_is_waited_for() -> None:
+    """Google says the same of each of its limits, also of those for a minute."""
+    words = "You exceeded your current quota, please check your plan and billing details."
+    body = {"error": {"code": 429, "message": words, "status": "RESOURCE_EXHAUSTED"}}
+    assert refusal(429, body).reason == "rate"
+
+
+def test_a_wrong_key_of_xai_is_a_wrong_key() -> None:
+    words = "Incorrect API key provided: xa***ey. You can obtain an API key from console.x.ai."
+    error = refusal(400, {"code": "Client specified an invalid argument", "error": words})
+    assert error.reason == "auth"
+    assert "conductor keys test" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("tool_use_failed", "Failed to call a function. Please adjust your prompt."),
+        ("json_validate_failed", "Failed to validate JSON. Please adjust your prompt."),
+    ],
+)
+def test_a_reply_that_groq_cannot_read_is_asked_for_again(code: str, words: str) -> None:
+    about = {"message": words, "type": "invalid_request_error", "code": code}
+    body = {"error": {**about, "failed_generation": "{"}}
+    for error in (refusal(400, body), error_in_body("host", body, Secrets())):
+        assert (error.reason, error.retryable) == ("broken", True)
+
+
+@pytest.mark.parametrize(("said", "retryable"), [("false", False), ("true", True), ("", True)])
+def test_a_server_that_says_not_to_ask_again_is_not_asked_again(
+    said: str, *, retryable: bool
+) -> None:
+    """Anthropic says it beside `retry-after: 0` where the limit of a subscription is reached."""
+    headers = {"x-should-retry": said, "retry-after": "0"}
+    error = error_of_response("host", 429, headers, b"", Secrets())
+    assert (error.reason, error.retryable) == ("rate", retryable)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"error": "Unauthorized", "message": "no such token"}, "Unauthorized: no such token"),
+        ({"error": "no such token", "message": "no such token"}, "no such token"),
+        ({"error": True, "message": "no such token"}, "no such token"),
+        ({"error": "gone", "message": {"a": 1}}, "gone"),
+    ],
+)
+def test_words_beside_an_error_that_is_a_text_are_shown(body: dict[str, Any], words: str) -> None:
+    assert refusal(418, body).message == f"host: request refused (418): {words}"
+
+
+def test_the_type_of_an_error_that_is_a_text_is_its_code() -> None:
+    """Text Generation Inference has it so in a stream."""
+    body = {"error": "Model is overloaded", "error_type": "overloaded"}
+    assert error_in_body("host", body, Secrets()).reason == "overloaded"
 
 
 @pytest.mark.parametrize(

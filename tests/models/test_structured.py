@@ -23,6 +23,7 @@ from conductor_cli.models.structured_output import form_of
 from tests.models.kit import (
     LITELLM,
     answering,
+    broken_off,
     chunks_of,
     notes,
     page,
@@ -289,6 +290,19 @@ def test_a_form_that_is_refused_is_left_out_remembered_and_reported(
         [],
     ]
     assert not form(requests[-1])
+
+
+def test_a_schema_that_a_model_did_not_keep_to_is_no_refused_field() -> None:
+    """Groq refuses what its model wrote, and not what it was sent."""
+    words = "Generated JSON does not match the expected schema. Error: jsonschema: missing a"
+    error = {"message": words, "type": "invalid_request_error", "code": "json_validate_failed"}
+    preset = Preset(form="response_format", schemas=True)
+    with loopback(answering({"error": error}, 400)) as server:
+        model = ChatApiModel("m", f"{server.url}/v1", preset=preset)
+        chunks, failure = broken_off(model, JSON)
+    assert not chunks
+    assert (failure.reason, failure.retryable) == ("broken", True)
+    assert [request.json["response_format"] for request in server.requests] == [FORMAT]
 
 
 def test_where_a_grammar_is_refused_a_schema_takes_its_place() -> None:

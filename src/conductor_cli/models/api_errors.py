@@ -1,8 +1,8 @@
 """From a server's HTTP status or error object to a `ModelError`. Pure. Every adapter uses it.
 
 The provider's own words are kept: at most 300 characters, without control characters and without
-any key. The forms are those of OpenAI, Anthropic, Groq, DeepSeek, Volcengine and vLLM, as of
-November 2026.
+any key. The forms are those of OpenAI, Anthropic, Groq, DeepSeek, Volcengine, vLLM, OpenRouter,
+xAI, Moonshot, GLM, MiniMax and Text Generation Inference, as of November 2026.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -53,9 +53,29 @@ OPTIONAL_FIELDS: Final = (
 settings.
 """
 
-_NO_CREDIT_CODES: Final = ("insufficient_quota", "insufficient_balance", "billing")
+_NO_CREDIT_CODES: Final = (
+    "insufficient_quota",
+    "insufficient_balance",
+    "billing",
+    "exceeded_current_quota",
+)
+
+_NO_CREDIT_WORDS: Final = re.compile(
+    r"insufficient (?:\w+ )?(?:balance|credits?)\b|used all available credits"
+    r"|prepayment credits are depleted",
+    re.IGNORECASE,
+)
+"""How servers say that an account has no credit, whose codes are those of a rate limit or of a key
+that may not do this, or of a server that fails: GLM, Moonshot, xAI, Google, MiniMax.
+"""
+
+_WRONG_KEY_WORDS: Final = re.compile(r"\b(?:incorrect|invalid) api key\b", re.IGNORECASE)
+"""How xAI says it, with the status of a request that it cannot read."""
 
 _REASON_BY_CODE: Final[Mapping[str, ModelErrorReason]] = {
+    # What Groq could not read of its model's reply: it is asked for again
+    "tool_use_failed": "broken",
+    "json_validate_failed": "broken",
     "401": "auth",
     "403": "auth",
     "404": "missing",
@@ -189,7 +209,8 @@ class ErrorBody:
     """The parts of an error body.
 
     The message, its codes, the parameter that it names, and the seconds to wait. `place` is where
-    that parameter is in the request, such as `messages[0].content[1].image_url.detail`.
+    that parameter is in the request, such as `messages[0].content[1].image_url.detail`. `headers`
+    are those that the body repeats, as OpenRouter's does; their names are in lower case.
     """
 
     message: str = ""
@@ -197,9 +218,13 @@ class ErrorBody:
     parameter: str = ""
     wait: float | None = None
     place: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 NO_BODY: Final = ErrorBody()
+
+_CODE_FIELDS: Final = ("code", "type", "status", "error_type")
+"""The fields that say which error it is; the last one is that of Text Generation Inference."""
 
 
 class ApiError(ModelError):
@@ -223,7 +248,11 @@ class ApiError(ModelError):
 def error_of_response(
     name: str, status: int, headers: Mapping[str, str], body: bytes, secrets: Secrets
 ) -> ApiError:
-    """Return the error for an answer with an error status. Header names are in lower case."""
+    """Return the error for an answer with an error status. Header names are in lower case.
+
+    With `x-should-retry: false` a server says that the same request would fail again, whatever the
+    status: the SDKs of OpenAI and Anthropic obey it.
+    """
     reported = parse_error_body(_parse_json(body))
     words = clean_excerpt(reported.message or body, secrets)
     if 300 <= status < 400:
@@ -231,22 +260,33 @@ def error_of_response(
         words = clean_excerpt(f"redirects are not followed; this one leads to {target}", secrets)
     error = ApiError(name, reason_of_status(status, reported), status, reported, words)
     error.headers = headers
-    wait = retry_after(headers, time.time())
-    error.retry_after = reported.wait if wait is None else wait
+    error.retry_after = wait_of(reported, headers)
+    if headers.get("x-should-retry") == "false":
+        error.retryable = False
     return error
 
 
 def error_in_body(name: str, value: object, secrets: Secrets) -> ApiError:
     """Return the error for an error object inside an answer with status 200."""
     reported = parse_error_body(value)
-    reason: ModelErrorReason = next(filter(None, map(_reason_of_code, reported.codes)), "broken")
-    return ApiError(
-        name,
-        "length" if exceeds_context(reported) else reason,
-        200,
-        reported,
-        clean_excerpt(reported.message, secrets),
-    )
+    words = clean_excerpt(reported.message, secrets)
+    error = ApiError(name, _reason_in_body(reported), 200, reported, words)
+    error.retry_after = wait_of(reported, {})
+    return error
+
+
+def _reason_in_body(reported: ErrorBody) -> ModelErrorReason:
+    if exceeds_context(reported):
+        return "length"
+    if _lacks_credit(reported):
+        return "refused"
+    return next(filter(None, map(_reason_of_code, reported.codes)), "broken")
+
+
+def wait_of(reported: ErrorBody, headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a server asks to wait, in its headers or else in the body."""
+    wait = retry_after({**reported.headers, **headers}, time.time())
+    return reported.wait if wait is None else wait
 
 
 def parse_error_body(value: object) -> ErrorBody:
@@ -254,13 +294,65 @@ def parse_error_body(value: object) -> ErrorBody:
 
     Every server has its own form.
     """
+    reported = _reported(value)
+    metadata = table_of(_parts_of(value).get("metadata"))
+    if not metadata:
+        return reported
+    repeated = table_of(metadata.get("headers"))
+    headers = {str(name).lower(): str(text) for name, text in repeated.items()}
+    upstream = _upstream_error(metadata)
+    message = reported.message
+    if upstream.message and upstream.message not in message:
+        provider = text_of(metadata.get("provider_name"))
+        who = f" ({provider})" if provider else ""
+        message = f"{message}{who}: {upstream.message}"
+    return replace(
+        reported,
+        message=message,
+        codes=(*reported.codes, *upstream.codes),
+        parameter=reported.parameter or upstream.parameter,
+        wait=upstream.wait if reported.wait is None else reported.wait,
+        place=reported.place or upstream.place,
+        headers=headers,
+    )
+
+
+def _upstream_error(metadata: Mapping[str, Any]) -> ErrorBody:
+    """Return what the provider said that a gateway stands before.
+
+    OpenRouter has its words as `raw` in the metadata; its own message is that there was an error.
+    """
+    raw = metadata.get("raw")
+    if isinstance(raw, str):
+        value = _parse_json(raw)
+        if not isinstance(value, Mapping | list):
+            return ErrorBody(message=raw, wait=wait_in_words(raw[:MAX_EXCERPT]))
+        raw = value
+    upstream = _reported(raw)
+    if raw and not upstream.message:
+        return replace(upstream, message=json.dumps(raw))
+    return upstream
+
+
+def _parts_of(value: object) -> Mapping[str, Any]:
+    """Return the object of an error body that has its message and codes."""
     outer = table_of(value[0] if isinstance(value, list) and value else value)
     inner = outer.get("error") or outer
-    parts = inner
-    if not isinstance(inner, Mapping):
-        parts = {"message": inner}
+    if isinstance(inner, Mapping):
+        return inner
+    # The error is a text, perhaps with its code and more words beside it
+    title = text_of(inner)
+    words = text_of(outer.get("message"))
+    if title in words:
+        return {**outer, "message": words}
+    return {**outer, "message": title if words in title else f"{title}: {words}"}
+
+
+def _reported(value: object) -> ErrorBody:
+    """Return the parts of an error that its server made itself."""
+    parts = _parts_of(value)
     details = tables_in(parts.get("details"))
-    codes = [str(parts[key]) for key in ("code", "type", "status") if parts.get(key)]
+    codes = [str(parts[key]) for key in _CODE_FIELDS if parts.get(key)]
     # Google says here, and in no header, how long to wait: {"@type": "…RetryInfo", "retryDelay":
     # "34s"}.
     delays = [str(item["retryDelay"]).removesuffix("s") for item in details if "retryDelay" in item]
@@ -336,7 +428,8 @@ def clean_excerpt(text: str | bytes, secrets: Secrets) -> str:
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """Return the seconds that a server asks to wait.
 
-    `retry-after` gives them as a number, as a duration or as a date.
+    `retry-after` gives them as a number, as a duration or as a date. OpenRouter says instead when
+    the requests begin to count anew, in milliseconds since 1970.
     """
     milliseconds = _parse_seconds(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
@@ -351,16 +444,35 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
             date = date.replace(tzinfo=UTC)
         return max(0.0, date.timestamp() - now)
     except (ValueError, OverflowError, IndexError):
-        return None
+        return _until_reset(headers, now)
 
+
+def _until_reset(headers: Mapping[str, str], now: float) -> float | None:
+    """Return the seconds until requests count anew, where none is left and a time is given."""
+    if headers.get("x-ratelimit-remaining", "").strip() != "0":
+        return None
+    milliseconds = _parse_seconds(headers.get("x-ratelimit-reset", ""))
+    if milliseconds is None or milliseconds < _FIRST_MILLISECONDS:
+        return None
+    seconds = milliseconds / 1000 - now
+    return seconds if seconds > 0 else None
+
+
+_FIRST_MILLISECONDS: Final = 1e12
+"""A smaller number is no time in milliseconds: it would be before 2001."""
 
 _DURATION: Final = re.compile(
     r"(?:(?P<h>\d{1,6})h)?(?:(?P<m>\d{1,6})m(?!s))?(?:(?P<s>\d{1,6}(?:\.\d*)?)s)?(?:(?P<ms>\d{1,9})ms)?"
 )
 _TRY_AGAIN: Final = re.compile(
-    r"\b(?:try again|retry) (?:in|after) (?P<wait>\d[\d.hms]*[hms])\b", re.IGNORECASE
+    r"\b(?:try again|retry) (?:in|after) "
+    r"(?:(?P<wait>\d[\d.hms]*[hms])|(?P<number>\d{1,6}) (?P<unit>second|minute|hour)s?)\b",
+    re.IGNORECASE,
 )
-"""How servers say it in words, such as `Please try again in 1m30.5s`."""
+"""How servers say it in words, such as `Please try again in 1m30.5s` or `Try again in 17 seconds`.
+"""
+
+_UNITS: Final = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
 
 
 def _parse_seconds(value: str) -> float | None:
@@ -381,7 +493,11 @@ def _parse_seconds(value: str) -> float | None:
 def wait_in_words(message: str) -> float | None:
     """Return the seconds that a message asks to wait."""
     match = _TRY_AGAIN.search(message)
-    return None if match is None else _parse_seconds(match["wait"])
+    if match is None:
+        return None
+    if match["number"]:
+        return float(match["number"]) * _UNITS[match["unit"].lower()]
+    return _parse_seconds(match["wait"])
 
 
 def exceeds_context(reported: ErrorBody) -> bool:
@@ -401,10 +517,16 @@ def reason_of_status(status: int, reported: ErrorBody = NO_BODY) -> ModelErrorRe
     """Return what an HTTP status means, with what the server said."""
     if status in (400, 413, 422, 500) and exceeds_context(reported):
         return "length"
-    if status == 400 and "auth" in map(_reason_of_code, reported.codes):
-        return "auth"  # Google's answer to a wrong key
-    if status == 429 and any(_says_no_credit(code) for code in reported.codes):
-        return "refused"  # asking again does not help an account without credit
+    reasons = [_reason_of_code(code) for code in reported.codes]
+    if status == 400 and ("auth" in reasons or _WRONG_KEY_WORDS.search(reported.message)):
+        return "auth"  # Google's and xAI's answer to a wrong key
+    if status == 400 and "broken" in reasons:
+        return "broken"
+    # Neither another key nor asking again helps an account without credit
+    if status in (403, 429) and _lacks_credit(reported):
+        return "refused"
+    if status == 500 and _NO_CREDIT_WORDS.search(reported.message):
+        return "refused"
     if 300 <= status < 400:
         return "missing"
     if status >= 500:
@@ -412,8 +534,12 @@ def reason_of_status(status: int, reported: ErrorBody = NO_BODY) -> ModelErrorRe
     return _REASON_BY_CODE.get(str(status), "refused")
 
 
-def _says_no_credit(code: str) -> bool:
-    return any(part in code.lower() for part in _NO_CREDIT_CODES)
+def _lacks_credit(reported: ErrorBody) -> bool:
+    """Return whether a server says that there is no credit left, by its codes or in its words."""
+    for code in reported.codes:
+        if any(part in code.lower() for part in _NO_CREDIT_CODES):
+            return True
+    return _NO_CREDIT_WORDS.search(reported.message) is not None
 
 
 def _reason_of_code(code: str) -> ModelErrorReason | None:

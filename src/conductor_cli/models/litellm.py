@@ -19,7 +19,6 @@ import os
 import re
 import sys
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import AsyncGenerator, Mapping
@@ -350,9 +349,8 @@ def model_error(error: Exception, name: str, secrets: Secrets) -> ModelError:
     body = _said_by(error)
     reason = error_reason(error, body)
     headers = getattr(error, "litellm_response_headers", None) or {}
-    wait = api_errors.retry_after(
-        {str(name).lower(): str(value) for name, value in headers.items()}, time.time()
-    )
+    named = {str(name).lower(): str(value) for name, value in headers.items()}
+    wait = api_errors.wait_of(body, named)
     words = api_errors.clean_excerpt(body.message, secrets) or "the call failed without a message"
     return ModelError(reason, f"{name}: {words}", hint=_HINTS.get(reason, ""), retry_after=wait)
 
