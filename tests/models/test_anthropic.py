@@ -92,6 +92,40 @@ def test_anthropic_s_thinking_text_and_counts_are_read() -> None:
     assert chunks[-1].usage == wanted
 
 
+def started(name: str) -> dict[str, Any]:
+    """The event that begins a message with this id."""
+    usage = {"input_tokens": 17, "output_tokens": 1}
+    return {"type": "message_start", "message": {"id": name, "usage": usage}}
+
+
+def said(words: str) -> dict[str, Any]:
+    """The event of a block that has these words at once."""
+    block = {"type": "text", "text": words}
+    return {"type": "content_block_start", "index": 0, "content_block": block}
+
+
+ENDED: tuple[dict[str, Any], ...] = (
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}},
+    {"type": "message_stop"},
+)
+
+
+def test_another_message_in_the_middle_of_one_is_a_broken_reply() -> None:
+    """Gateways that ask again while they stream send both; joined, no part of it would be right."""
+    script = events(started("one"), said("It "), started("two"), said("It is 3."), *ENDED)
+    error = failure_of("anthropic", script)
+    assert (error.reason, error.retryable) == ("broken", True)
+    assert "another message" in error.message
+
+
+@pytest.mark.parametrize("first", ["two", "one"])
+def test_a_message_that_is_announced_twice_is_one(first: str) -> None:
+    script = events(started(first), started("two"), said("It is 3."), started("two"), *ENDED)
+    chunks, _ = asked_by("anthropic", script)
+    assert text(chunks) == "It is 3."
+    assert chunks[-1].usage == Usage(tokens_in=17, tokens_out=9, calls=1)
+
+
 @pytest.mark.parametrize(
     ("last", "read", "cached"),
     [

@@ -71,10 +71,9 @@ class AnthropicReply:
         self._calls = 0
         self._hidden = 0
         self._said = False
+        self._message = ""
         self._readers: dict[str, Callable[[Frame], Frame]] = {
-            "message_start": lambda frame: self._frame(
-                usage=table_of(frame.get("message")).get("usage")
-            ),
+            "message_start": lambda frame: self._begin(table_of(frame.get("message"))),
             "content_block_start": self._start,
             "content_block_delta": self._delta,
             "content_block_stop": self._stop,
@@ -87,6 +86,18 @@ class AnthropicReply:
     def __call__(self, frame: Frame) -> Frame:
         read = self._readers.get(str(frame.get("type")))
         return read(frame) if read else self._frame()
+
+    def _begin(self, message: Mapping[str, Any]) -> Frame:
+        """Begin the message, which some gateways announce twice.
+
+        Another message behind the pieces of one is an error: a gateway has asked again, and what
+        came before is no part of that.
+        """
+        name = text_of(message.get("id"))
+        if self._blocks and name != self._message:
+            raise ModelError("broken", "the server began another message in the middle of one")
+        self._message = name
+        return self._frame(usage=message.get("usage"))
 
     def _start(self, event: Frame) -> Frame:
         """Begin a block.
