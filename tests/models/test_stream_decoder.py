@@ -6,6 +6,7 @@ Text, thinking, tokens, the reason of its end, tool calls.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
 from math import ceil
@@ -23,6 +24,7 @@ from conductor_cli.core.redact import Secrets
 from conductor_cli.core.usage import CHARS_PER_TOKEN, MAX_COUNTED, Usage
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.stream_decoder import ChatReplyDecoder, usage_of
+from conductor_cli.models.tool_schemas import api_name
 from tests.models.kit import text, thinking, used
 from tests.servers import delta, usage
 
@@ -372,10 +374,14 @@ def call(
 
 
 def read(
-    *frames: list[dict[str, Any]], finish: str = "tool_calls", secrets: Secrets | None = None
+    *frames: list[dict[str, Any]],
+    finish: str = "tool_calls",
+    secrets: Secrets | None = None,
+    tools: tuple[str, ...] = (),
 ) -> list[Chunk]:
     """The chunks of a reply whose frames have these pieces."""
-    reply = ChatReplyDecoder(ASKED, secrets or Secrets())
+    asked = replace(ASKED, tools=tuple(Tool(name=name) for name in tools))
+    reply = ChatReplyDecoder(asked, secrets or Secrets())
     chunks = [*chain.from_iterable(reply.frame(delta(tool_calls=calls)) for calls in frames)]
     chunks += reply.frame(delta(finish=finish))
     return [*chunks, *reply.end()]
@@ -540,6 +546,56 @@ def test_calls_are_read_however_a_server_sends_them(frames: list[list[dict[str, 
 def test_calls_with_one_id_and_other_arguments_are_calls_of_their_own() -> None:
     frames = [[call(0, "a1", "f", '{"x": 1}')], [call(1, "a1", "f", '{"x": 2}')]]
     assert [made.arguments for made in calls_of(read(*frames))] == ['{"x": 1}', '{"x": 2}']
+
+
+def wrapped(*uses: tuple[str, Any]) -> str:
+    """The arguments of OpenAI's own tool that calls these tools."""
+    inner = [{"recipient_name": f"functions.{name}", "parameters": made} for name, made in uses]
+    return json.dumps({"tool_uses": inner})
+
+
+@pytest.mark.parametrize("name", ["parallel", "multi_tool_use.parallel"])
+def test_calls_inside_of_a_call_are_calls_of_the_tools_that_were_offered(name: str) -> None:
+    arguments = wrapped(("f", {"x": 1}), (api_name("files.a b"), {"key": KEY}))
+    frames = [[call(0, "a1", name, arguments[:30])], [call(0, arguments=arguments[30:])]]
+    chunks = read(
+        *frames, [call(1, "b2", "f", "{}")], tools=("f", "files.a b"), secrets=Secrets(KEY)
+    )
+    calls = calls_of(chunks)
+    assert [(made.id, made.name) for made in calls] == [
+        ("b2", "f"),
+        ("a1_0", "f"),
+        ("a1_1", "files.a b"),
+    ]
+    assert [json.loads(made.arguments).keys() for made in calls] == [set(), {"x"}, {"key"}]
+    assert KEY not in calls[2].arguments
+    assert chunks[-1].finish == "tool"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tools"),
+    [
+        (wrapped(("f", {"x": 1})), ("f", "parallel")),
+        (wrapped(("f", {"x": 1})), ()),
+        (wrapped(("f", {"x": 1}), ("h", {})), ("f",)),
+        (wrapped(("f", [1])), ("f",)),
+        (wrapped(), ("f",)),
+        ('{"tool_uses": [7]}', ("f",)),
+        ('{"x": 1', ("f",)),
+    ],
+    ids=["offered", "no tools", "another tool", "no object", "nothing", "no use", "no JSON"],
+)
+def test_a_call_that_holds_no_calls_of_tools_that_were_offered_stays_as_it_is(
+    arguments: str, tools: tuple[str, ...]
+) -> None:
+    made = calls_of(read([call(0, "a1", "parallel", arguments)], tools=tools))
+    assert made == [ToolCall(id="a1", name="parallel", arguments=arguments)]
+
+
+def test_more_calls_inside_of_a_call_than_a_reply_may_have_are_a_broken_reply() -> None:
+    arguments = wrapped(*[("f", {})] * 129)
+    with pytest.raises(ModelError, match="128"):
+        read([call(0, "a1", "parallel", arguments)], tools=("f",))
 
 
 def test_arguments_that_hold_what_they_begin_with_are_no_repetition() -> None:

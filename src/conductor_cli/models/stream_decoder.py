@@ -7,7 +7,8 @@ Thinking comes as `reasoning_content`, as `reasoning`, as parts of a content lis
 first piece of a call has its id and name. Servers depart from that, each in its own way, and are
 understood: Ollama gave every call the index 0, Google's server gives none; some send no id, or
 another one with every piece; some send whole calls, or arguments as an object; some send arguments
-again, each time with what has come before or once more at the end.
+again, each time with what has come before or once more at the end; OpenAI's models put calls of
+several tools into one of a tool that nobody offered.
 """
 
 from __future__ import annotations
@@ -66,6 +67,9 @@ most.
 
 MAX_CHECKS: Final = 100  # how often one call is looked at whether it is complete
 MAX_CALL_NAME: Final = 256  # the most characters in the name of a tool
+_WRAPPERS: Final = frozenset({"parallel", "multi_tool_use.parallel", "multi_tool_use_parallel"})
+"""The names under which OpenAI's models call several tools at once, each as a recipient."""
+
 MAX_ID: Final = 16 * 1024  # the most characters in the id of a call: litellm hides signatures in it
 
 
@@ -104,15 +108,21 @@ class ToolCallDecoder:
     """The calls of one reply.
 
     `turn` is the number of the messages before it, for ids that have to be made. `names` has the
-    names of tools by those under which they were offered, where they differ.
+    names of tools by those under which they were offered, where they differ. `tools` are those that
+    may be called.
     """
 
     def __init__(
-        self, secrets: Secrets, turn: int = 0, names: Mapping[str, str] | None = None
+        self,
+        secrets: Secrets,
+        turn: int = 0,
+        names: Mapping[str, str] | None = None,
+        tools: Iterable[str] = (),
     ) -> None:
         self._secrets = secrets
         self._turn = turn
         self._names = names or {}
+        self._tools = frozenset(tools)
         self._calls: list[_Call] = []
         self._length = 0
         self._shown = 0
@@ -165,8 +175,8 @@ class ToolCallDecoder:
                     call.arguments.append(arguments)
                     call.held += call.redactor.feed(arguments)
             # The first delta has the name, so what comes before it is held back; so is a call that
-            # may be an earlier one again.
-            if not call.name or call.twin is not None:
+            # may be an earlier one again, or several in one.
+            if not call.name or call.twin is not None or self._is_wrapper(call):
                 continue
             if call.held.strip() != "{}":
                 if call.held or not call.shown:
@@ -182,6 +192,7 @@ class ToolCallDecoder:
         for call in self._calls:
             _settle(call)
         self._drop_repetitions()
+        self._unwrap()
         texts = ["".join(call.arguments).strip() for call in self._calls]
         self.cut_off = not complete and any(arguments_object(text) is None for text in texts)
         if self.cut_off:
@@ -219,6 +230,47 @@ class ToolCallDecoder:
                 first.held = call.held
                 first.redactor = call.redactor
         self._calls = kept
+
+    def _is_wrapper(self, call: _Call) -> bool:
+        """Return whether a call is of OpenAI's own tool that calls several of those offered."""
+        return bool(self._tools) and call.name in _WRAPPERS and call.name not in self._tools
+
+    def _unwrap(self) -> None:
+        """Put the calls of tools that were offered in the place of one that only holds them."""
+        unwrapped = []
+        for call in self._calls:
+            inner = self._inner_calls(call) if self._is_wrapper(call) else None
+            unwrapped += [call] if inner is None else inner
+        self._calls = unwrapped
+        if len(self._calls) > MAX_CALLS:
+            raise ModelError("broken", f"the model called more than {MAX_CALLS} tools at once")
+
+    def _inner_calls(self, wrapper: _Call) -> list[_Call] | None:
+        """Return the calls that one holds; None where it is not of the known form."""
+        uses = (arguments_object("".join(wrapper.arguments)) or {}).get("tool_uses")
+        if not isinstance(uses, list) or not uses:
+            return None
+        calls = []
+        for number, use in enumerate(uses):
+            offered = text_of(table_of(use).get("recipient_name")).removeprefix("functions.")
+            parameters = table_of(use).get("parameters")
+            name = self._names.get(offered, offered)
+            if name not in self._tools or not isinstance(parameters, dict):
+                return None
+            arguments = json.dumps(parameters, ensure_ascii=False)
+            redactor = StreamRedactor(self._secrets)
+            call = _Call(
+                index=wrapper.index,
+                redactor=redactor,
+                key="",
+                server_id="",
+                id=f"{wrapper.id}_{number}",
+                name=name,
+                arguments=[arguments],
+                held=redactor.feed(arguments),
+            )
+            calls.append(call)
+        return calls
 
     def extras(self) -> dict[str, Any]:
         """Return what a server wants back in its calls, by the key for all and then by call id."""
@@ -416,8 +468,10 @@ class ChatReplyDecoder:
         self.replied = False
         self.estimated = False
         self._request = request
-        names = original_names(tool.name for tool in request.tools)
-        self._calls = ToolCallDecoder(secrets, turn=len(request.messages), names=names)
+        tools = [tool.name for tool in request.tools]
+        self._calls = ToolCallDecoder(
+            secrets, turn=len(request.messages), names=original_names(tools), tools=tools
+        )
         self._kept = _Kept()
         self._secrets = secrets
         self._server = server
