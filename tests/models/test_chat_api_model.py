@@ -271,6 +271,31 @@ def test_an_empty_reply_says_what_it_cost() -> None:
     assert (error.usage.tokens_in, error.usage.tokens_out) == (1000, 5000)
 
 
+FAILED: dict[str, Any] = {"error": {"code": 400, "message": "Token limit reached"}}
+
+
+@pytest.mark.parametrize(
+    ("counted", "read", "written"),
+    [
+        ({**FAILED, **usage(43, 10)}, 43, 10),
+        ({**FAILED, "choices": [], **usage(43, 2)}, 43, 3),
+        (FAILED, None, None),
+    ],
+    ids=["beside the error", "too little", "nothing"],
+)
+def test_what_a_server_counted_of_a_reply_that_failed_counts(
+    counted: dict[str, Any], read: int | None, written: int | None
+) -> None:
+    """OpenRouter says it in the frame that has the error."""
+    error = failure(saying(delta("Let me see"), counted))
+    used = error.usage
+    assert (used and used.tokens_in, used and used.tokens_out) == (read, written)
+
+
+def test_what_was_counted_before_the_first_word_of_a_reply_that_failed_is_free() -> None:
+    assert failure(saying(usage(43, 0), FAILED)).usage is None
+
+
 def test_texts_that_arrive_together_are_joined_in_their_order() -> None:
     call = Chunk(tool_call=ToolCallDelta(index=0, id="c", name="f", arguments=""))
     given = [

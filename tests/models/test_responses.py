@@ -231,6 +231,15 @@ def test_items_that_come_whole_are_understood(how: str) -> None:
     assert chunks[-1].provider_data == {"response_items": WHOLE}
 
 
+def test_a_response_that_failed_has_used_what_it_says() -> None:
+    response = RESPONSE | {"status": "failed", "error": {"message": "no"}, "usage": USAGE}
+    position = {"output_index": 0, "item_id": "i", "content_index": 0}
+    said = {"type": "response.output_text.delta", **position, "delta": "Yes"}
+    error = failure_of("responses", events(said, {"type": "response.failed", "response": response}))
+    assert error.usage is not None
+    assert error.usage.tokens_in == USAGE["input_tokens"]
+
+
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_thinking_without_a_summary_is_told(*, is_whole: bool) -> None:
     """Servers of open models, such as SGLang and vLLM, send it as the content of the item."""

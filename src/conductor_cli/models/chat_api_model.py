@@ -36,7 +36,13 @@ from conductor_cli.models.api_errors import (
     rejected_parameter,
     shorter_output,
 )
-from conductor_cli.models.base import Features, ReplyReader, check_features, lower_limit
+from conductor_cli.models.base import (
+    Features,
+    ReplyReader,
+    check_features,
+    lower_limit,
+    table_of,
+)
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.chat_apis.base import ChatApi
 from conductor_cli.models.chat_body import (
@@ -179,6 +185,7 @@ class ChatApiModel:
                     return
             except ModelError as error:
                 if not reply.is_silent:
+                    error.usage = error.usage or reply.decoder.used_by_now()
                     self._learn_from_spoken(request, dropped, error)
                     raise
                 changed = self._changed_request(request, dropped, error)
@@ -485,12 +492,13 @@ class _ReplyReader:
         if not event:  # It keeps the connection alive
             return True
         self._last = event_data
-        frames = parse_frames(event_data, self._name, self._secrets)
+        frames = self._frames_of(event_data)
         for frame in frames:
             translated = frame
             if self._translate is not None:
                 translated = self._translate(frame)
                 if translated.get("error"):
+                    self.decoder.count(translated)
                     raise error_in_body(self._name, translated, self._secrets)
             for chunk in self.decoder.frame(translated):
                 chunks.add(chunk)
@@ -502,6 +510,15 @@ class _ReplyReader:
         if self._events > FORMLESS_EVENTS and self._translate is None and len(frames) == 1:
             self._learn_form(event_data, frames[0])
         return True
+
+    def _frames_of(self, event_data: str) -> list[Mapping[str, Any]]:
+        """Return the objects of an event. An error is raised; the tokens beside it are counted."""
+        try:
+            return parse_frames(event_data, self._name, self._secrets)
+        except ModelError:
+            with suppress(ValueError, RecursionError):
+                self.decoder.count(table_of(json.loads(event_data)))
+            raise
 
     def give_text(self, reader: ReplyReader, event_data: str) -> bool:
         """Give `reader` the text of an event that has nothing else.

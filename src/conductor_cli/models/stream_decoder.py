@@ -499,9 +499,8 @@ class ChatReplyDecoder:
     def frame(self, frame: Mapping[str, Any]) -> list[Chunk]:
         """Return what one frame of a stream, or a whole JSON answer, adds."""
         # Most frames have neither, and to ask whether a value is a `Mapping` takes long.
-        usage = frame.get("usage")
-        if usage is not None and isinstance(usage, Mapping):
-            self._count_usage(usage)
+        if frame.get("usage") is not None:
+            self.count(frame)
         provider_data = frame.get(PROVIDER_DATA)
         if provider_data is not None and isinstance(provider_data, Mapping):
             self._kept.data |= provider_data
@@ -520,9 +519,8 @@ class ChatReplyDecoder:
             self.finish = finish_of(str(reason))
             self._end_word = str(reason)
             # Moonshot counts here, also where it is not asked to count in a frame of its own
-            counted = choice.get("usage")
-            if isinstance(counted, Mapping) and self._usage is ONE_CALL:
-                self._count_usage(counted)
+            if self._usage is ONE_CALL:
+                self.count(choice)
         if self._stops:
             self._note_stop(frame, choice)
         delta = choice.get("delta")
@@ -533,10 +531,29 @@ class ChatReplyDecoder:
             return self._delta(delta)
         return []
 
-    def _count_usage(self, usage: Mapping[str, Any]) -> None:
+    def count(self, frame: Mapping[str, Any]) -> None:
+        """Take the tokens that a frame counts, if it does."""
+        usage = frame.get("usage")
+        if not isinstance(usage, Mapping):
+            return
         self._usage = usage_of(usage)
         if self._states_cost:
             self._usage = replace(self._usage, cost=stated_cost(usage))
+
+    def used_by_now(self) -> Usage | None:
+        """Return what a reply that failed has used as far as its server has counted.
+
+        None where it has not. Many count what was written at the end alone, so what has arrived
+        counts as well.
+        """
+        if not self._usage.tokens:
+            return None
+        thought = tokens_in_bytes(self._thought)
+        written = tokens_in_bytes(self._said + self._calls.length) + thought
+        if written <= self._usage.tokens_out:
+            return self._usage
+        reasoning = max(thought, self._usage.tokens_reasoning)
+        return replace(self._usage, tokens_out=written, tokens_reasoning=reasoning)
 
     def text_alone(self, frame: Mapping[str, Any]) -> str | None:
         """Return the text of a frame that says nothing else of the reply, as most do; else None."""

@@ -259,13 +259,15 @@ class _Translator:
         `event` is what its name says of the end; empty for an answer that is no stream.
         """
         response = table_of(response)
+        counted = _counted(response.get("usage"))
         if response.get("status") == "failed" or response.get("error"):
-            return {"error": response.get("error") or {"message": "the response failed"}}
+            problem = response.get("error") or {"message": "the response failed"}
+            return {"error": problem, **counted}
         output = response.get("output")
         unsaid = [] if self._items or not isinstance(output, list) else list(enumerate(output))
         frames = [self._item(str(at), item, whole=True) for at, item in unsaid]
-        if problem := next((frame for frame in frames if "error" in frame), None):
-            return problem
+        if broken := next((frame for frame in frames if "error" in frame), None):
+            return broken
         deltas = [frame["choices"][0]["delta"] for frame in frames if frame]
         content = []
         tool_calls = []
@@ -275,18 +277,6 @@ class _Translator:
             tool_calls += delta.get("tool_calls", ())
             refusal += delta.get("refusal", "")
         joined = {"content": content, "tool_calls": tool_calls, "refusal": refusal}
-        usage = response.get("usage")
-        names = {
-            "prompt_tokens": "input_tokens",
-            "completion_tokens": "output_tokens",
-            "prompt_tokens_details": "input_tokens_details",
-            "completion_tokens_details": "output_tokens_details",
-        }
-        counted = (
-            {"usage": {name: usage.get(key) for name, key in names.items()}}
-            if isinstance(usage, Mapping)
-            else {}
-        )
         kept = {}
         if any(item["type"] != "message" for item in self._items):
             kept = {PROVIDER_DATA: {ITEMS: self._items}}
@@ -295,6 +285,22 @@ class _Translator:
             **counted,
             **kept,
         }
+
+
+_COUNTS: Final[Mapping[str, str]] = {
+    "prompt_tokens": "input_tokens",
+    "completion_tokens": "output_tokens",
+    "prompt_tokens_details": "input_tokens_details",
+    "completion_tokens_details": "output_tokens_details",
+}
+"""The counts of chat completions, and what this API calls them."""
+
+
+def _counted(usage: object) -> Frame:
+    """Return the part of a frame that has the tokens; nothing where none were counted."""
+    if not isinstance(usage, Mapping):
+        return {}
+    return {"usage": {name: usage.get(key) for name, key in _COUNTS.items()}}
 
 
 def _end_word(response: Mapping[str, Any], event: str) -> str:
