@@ -131,15 +131,17 @@ def test_the_name_of_an_event_holds_for_that_event_alone() -> None:
     assert text(chunks) == "OK"
 
 
-@pytest.mark.parametrize("last", [{"delta": {}}, {"delta": None}, {}])
+@pytest.mark.parametrize("last", [{"delta": {}}, {"delta": {"content": ""}}, {"delta": None}, {}])
 def test_a_whole_message_after_its_pieces_is_not_said_twice(last: dict[str, Any]) -> None:
     choice = {"index": 0, "message": {"content": "OKAY"}, "finish_reason": "stop"} | last
     chunks = reply(saying(delta("OK"), delta("AY"), {"choices": [choice]}, usage()))
     assert text(chunks) == "OKAY"
 
 
-def test_a_whole_message_without_pieces_is_the_reply() -> None:
-    choice = {"index": 0, "delta": {}, "message": {"content": "OKAY"}, "finish_reason": "stop"}
+@pytest.mark.parametrize("piece", [{}, {"role": "assistant", "content": ""}])
+def test_a_whole_message_without_pieces_is_the_reply(piece: dict[str, str]) -> None:
+    """The second is how Perplexity has a whole answer."""
+    choice = {"index": 0, "delta": piece, "message": {"content": "OKAY"}, "finish_reason": "stop"}
     assert text(reply(saying(delta(), {"choices": [choice]}, usage()))) == "OKAY"
 
 

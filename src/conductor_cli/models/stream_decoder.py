@@ -524,9 +524,10 @@ class ChatReplyDecoder:
         if self._stops:
             self._note_stop(frame, choice)
         delta = choice.get("delta")
-        # The last frame of some servers has the whole message beside an empty delta.
-        if not delta and not self._has_begun:
-            delta = choice.get("message")
+        # The last frame of some servers, and a whole answer of Perplexity's, has the message beside
+        # an empty delta.
+        if not self._has_begun and (not delta or (reason and _is_silent(delta))):
+            delta = choice.get("message") or delta
         if isinstance(delta, dict):
             return self._delta(delta)
         return []
@@ -954,6 +955,11 @@ def stated_cost(usage: Mapping[str, Any]) -> Decimal | None:
     if cost is None or charged is None or usage.get("is_byok") is False:
         return cost
     return min(cost + charged, MAX_DOLLARS)
+
+
+def _is_silent(delta: object) -> bool:
+    """Return whether a delta has nothing but who speaks."""
+    return not any(value for name, value in table_of(delta).items() if name != "role")
 
 
 def _parts(content: object) -> tuple[str, str]:
