@@ -83,8 +83,18 @@ def joined(chunks: list[Chunk]) -> tuple[str, str]:
             delta("Yes."),
         ],
         [delta(content=[{"thinking": "Let me see."}, {"type": "text", "text": "Yes."}])],
+        [
+            delta(
+                content=[
+                    {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Let me "}]},
+                    {"type": "reasoning", "summary": [{"type": "summary_text", "text": "see."}]},
+                ]
+            ),
+            delta(content=[{"type": "text", "text": "Yes."}]),
+        ],
+        [delta(reasoning_content={"text": "Let me see.", "signature": "x"}), delta("Yes.")],
     ],
-    ids=["reasoning_content", "reasoning", "both", "tags", "parts", "plain-parts"],
+    ids=["reasoning_content", "reasoning", "both", "tags", "parts", "plain-parts", "sum", "object"],
 )
 def test_thinking_is_carried_apart_from_text(frames: list[dict[str, Any]]) -> None:
     assert joined(played(*frames, delta(finish="stop"), usage())) == ("Yes.", "Let me see.")

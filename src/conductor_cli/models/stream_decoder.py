@@ -2,13 +2,13 @@
 
 Pure; no server is trusted.
 
-Thinking comes as `reasoning_content`, as `reasoning`, as parts of a content list, or between
-`<think>` and `</think>`. A piece of a tool call says by `index` which call it belongs to, and the
-first piece of a call has its id and name. Servers depart from that, each in its own way, and are
-understood: Ollama gave every call the index 0, Google's server gives none; some send no id, or
-another one with every piece; some send whole calls, or arguments as an object; some send arguments
-again, each time with what has come before or once more at the end; OpenAI's models put calls of
-several tools into one of a tool that nobody offered.
+Thinking comes as `reasoning_content`, as `reasoning`, each a text or an object with one, as parts
+of a content list, or between `<think>` and `</think>`. A piece of a tool call says by `index` which
+call it belongs to, and the first piece of a call has its id and name. Servers depart from that,
+each in its own way, and are understood: Ollama gave every call the index 0, Google's server gives
+none; some send no id, or another one with every piece; some send whole calls, or arguments as an
+object; some send arguments again, each time with what has come before or once more at the end;
+OpenAI's models put calls of several tools into one of a tool that nobody offered.
 """
 
 from __future__ import annotations
@@ -592,7 +592,9 @@ class ChatReplyDecoder:
             return [Chunk(text=answer_text, thinking=thinking)] if answer_text or thinking else []
         spoken, thought = _parts(content)
         thought = (
-            thought or text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
+            thought
+            or _thought_of(delta.get("reasoning_content"))
+            or _thought_of(delta.get("reasoning"))
         )
         if refusal := text_of(delta.get("refusal")):
             self._refused = True
@@ -962,6 +964,11 @@ def _is_silent(delta: object) -> bool:
     return not any(value for name, value in table_of(delta).items() if name != "role")
 
 
+def _thought_of(value: object) -> str:
+    """Return thinking that is a text, or an object with one, as Envoy's gateway has it."""
+    return text_of(value) or text_of(table_of(value).get("text"))
+
+
 def _parts(content: object) -> tuple[str, str]:
     if isinstance(content, str):
         return content, ""
@@ -969,6 +976,6 @@ def _parts(content: object) -> tuple[str, str]:
     thinking = ""
     for part in tables_in(content):  # of anything but a list, none
         text += text_of(part.get("text"))
-        inner = part.get("thinking")
+        inner = part.get("thinking") or part.get("summary")  # Databricks has it in summaries
         thinking += text_of(inner) or _parts(inner if isinstance(inner, list) else None)[0]
     return text, thinking
