@@ -128,6 +128,8 @@ def test_foreign_words_are_short_clean_and_without_secrets(text: str, secret: st
         ({"retry-after": "1s"}, 1.0),
         ({"retry-after": "1m30.5s"}, 90.5),
         ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
+        ({"retry-after-ms": "0", "retry-after": "1"}, 1.0),
+        ({"retry-after-ms": "0"}, None),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "-3"}, None),
         ({"retry-after": "inf"}, None),
@@ -369,10 +371,16 @@ def test_words_beside_an_error_that_is_a_text_are_shown(body: dict[str, Any], wo
     assert refusal(418, body).message == f"host: request refused (418): {words}"
 
 
-def test_the_type_of_an_error_that_is_a_text_is_its_code() -> None:
-    """Text Generation Inference has it so in a stream."""
-    body = {"error": "Model is overloaded", "error_type": "overloaded"}
-    assert error_in_body("host", body, Secrets()).reason == "overloaded"
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"error": "Model is overloaded", "error_type": "overloaded"}, "overloaded"),
+        ({"error_code": "RESOURCE_EXHAUSTED", "message": "slow down"}, "rate"),
+    ],
+    ids=["Text Generation Inference", "Databricks"],
+)
+def test_the_code_of_an_error_has_many_names(body: dict[str, str], reason: str) -> None:
+    assert error_in_body("host", body, Secrets()).reason == reason
 
 
 @pytest.mark.parametrize(
@@ -541,6 +549,16 @@ TOO_LONG: dict[str, tuple[int, Any]] = {
         },
     ),
     "a code": (400, {"error": {"message": "m", "code": "context_length_exceeded"}}),
+    "perplexity": (
+        400,
+        {
+            "error": {
+                "message": "The total length of all messages is too long.",
+                "type": "too_many_prompt_tokens",
+                "code": 400,
+            }
+        },
+    ),
     "a text": (400, {"error": WORDS["ollama"]}),
     "a list": (400, [{"error": {"message": WORDS["gemini"]}}]),
     "llama-cpp-python-500": (

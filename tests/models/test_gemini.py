@@ -269,6 +269,7 @@ def test_what_was_spent_is_never_understated(
         ("BLOCKLIST", "refusal"),
         ("PROHIBITED_CONTENT", "refusal"),
         ("SPII", "refusal"),
+        ("MODEL_ARMOR", "refusal"),
         ("OTHER", "other"),
         ("FINISH_REASON_UNSPECIFIED", "other"),
         ("NEW", "other"),

@@ -37,6 +37,7 @@ REFUSALS: list[tuple[int, str]] = [
     (400, "System role not supported"),
     (400, "Developer instruction is not enabled for models/gemma-3-27b-it"),
     (500, "Jinja Exception: System role not supported"),
+    (400, "Unsupported value: 'messages[0].role' does not support 'system' with this model."),
     (400, "Only user, assistant and tool roles are supported, with the exception of an initial"),
     (400, "Conversation roles must alternate user/assistant/user/assistant/..."),
     (422, "this model does not support system messages"),

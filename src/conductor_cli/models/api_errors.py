@@ -105,6 +105,7 @@ _REASON_BY_CODE: Final[Mapping[str, ModelErrorReason]] = {
     "context_length": "length",
     "context_size": "length",
     "context_window": "length",
+    "prompt_tokens": "length",
     "invalid": "refused",
 }
 """HTTP statuses, and parts of the codes of providers. The first that matches counts, so specific
@@ -172,7 +173,7 @@ _SYSTEM_WORDS: Final = re.compile(
     r"\bsystem (?:role|messages?|prompts?|instructions?)\b.{0,40}"
     r"(?:not|n't|un)\s?(?:support|allow|enabled)"
     r"|(?:not|n't|un)\s?support(?:ed)?\b.{0,30}\bsystem (?:role|messages?|prompts?|instructions?)"
-    r"|developer instruction is not enabled"
+    r"|\brole'? does not support '(?:system|developer)'|developer instruction is not enabled"
     r"|(?:only|must be).{0,30}\buser\b.{0,30}\bassistant\b.{0,30}\broles?\b"
     r"|\broles?\b.{0,30}(?:must|should) alternate",
     re.IGNORECASE,
@@ -223,8 +224,11 @@ class ErrorBody:
 
 NO_BODY: Final = ErrorBody()
 
-_CODE_FIELDS: Final = ("code", "type", "status", "error_type")
-"""The fields that say which error it is; the last one is that of Text Generation Inference."""
+_CODE_FIELDS: Final = ("code", "type", "status", "error_type", "error_code")
+"""The fields that say which error it is.
+
+The last two are those of Text Generation Inference and of Databricks.
+"""
 
 
 class ApiError(ModelError):
@@ -432,7 +436,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     the requests begin to count anew, in milliseconds since 1970.
     """
     milliseconds = _parse_seconds(headers.get("retry-after-ms", ""))
-    if milliseconds is not None:
+    if milliseconds:  # Azure says 0 beside a second
         return milliseconds / 1000
     value = headers.get("retry-after", "")
     seconds = _parse_seconds(value)

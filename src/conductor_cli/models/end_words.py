@@ -59,6 +59,7 @@ END_WORDS: Final[Mapping[str, Mapping[str, EndMeaning]]] = {
         "blocklist": "filtered",
         "prohibited_content": "filtered",
         "spii": "filtered",
+        "model_armor": "filtered",
         "image_safety": "filtered",
         "image_prohibited_content": "filtered",
         "image_recitation": "filtered",
