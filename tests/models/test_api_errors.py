@@ -327,6 +327,15 @@ def test_a_quota_that_fills_again_is_waited_for() -> None:
     assert refusal(429, body).reason == "rate"
 
 
+def test_a_model_that_openai_does_not_have_is_missing() -> None:
+    """Responses says so with another status than Chat Completions."""
+    words = "The requested model 'nope' does not exist."
+    about = {"message": words, "type": "invalid_request_error", "param": "model"}
+    error = refusal(400, {"error": {**about, "code": "model_not_found"}})
+    assert error.reason == "missing"
+    assert "check the worker's model" in error.hint
+
+
 def test_a_wrong_key_of_xai_is_a_wrong_key() -> None:
     words = "Incorrect API key provided: xa***ey. You can obtain an API key from console.x.ai."
     error = refusal(400, {"code": "Client specified an invalid argument", "error": words})

@@ -526,6 +526,8 @@ def reason_of_status(status: int, reported: ErrorBody = NO_BODY) -> ModelErrorRe
         return "auth"  # Google's and xAI's answer to a wrong key
     if status == 400 and "broken" in reasons:
         return "broken"
+    if status == 400 and "model_not_found" in reported.codes:
+        return "missing"  # OpenAI's answer where Responses is asked for a model
     # Neither another key nor asking again helps an account without credit
     if status in (403, 429) and _lacks_credit(reported):
         return "refused"
