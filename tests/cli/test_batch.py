@@ -279,6 +279,83 @@ def test_failed_questions_are_asked_again_from_their_file(
     assert (len(read(out)), failed.exists()) == (15, False)
 
 
+FORM_OF_ANSWERS = {"question": "number 13", "input": "Some context", "answer": "42", "cost": 3}
+
+
+def test_a_failed_question_may_have_the_fields_of_an_answer(
+    one_worker: Stage, tmp_path: Path
+) -> None:
+    """Data sets have such fields. They are told, and the batch goes on with its failures."""
+    source = write(tmp_path / "q.jsonl", [FORM_OF_ANSWERS | {"id": "a"}])
+    out = tmp_path / "a.jsonl"
+    failed = tmp_path / "a.failed.jsonl"
+    fields = ("answer (in 1 question)", "cost (in 1 question)", "input (in 1 question)")
+    told = (f"these fields have no effect in a batch: {', '.join(fields)}", "1 question failed")
+    command = ("-o", out, "--yes")
+    one_worker.ends(7, "batch", source, *command, told=told)
+    one_worker.ends(7, "batch", source, *command, told=("1 of 1 questions are done", *told))
+    assert len(read(failed)) == 1
+    one_worker.models["alpha"] = says("at last")
+    again = one_worker.ok("batch", failed, *command, told="1 answer in")
+    assert "no effect" not in again.err
+    one_worker.ok("batch", source, *command, told=(*told[:1], "1 of 1 questions are done"))
+
+
+@pytest.mark.parametrize("line", [FORM_OF_ANSWERS | {"id": "a"}, {"question": "number 13"}, None])
+def test_a_first_failure_that_a_kill_has_cut_off_is_asked_again(
+    one_worker: Stage, tmp_path: Path, line: dict[str, Any] | None
+) -> None:
+    source = write(tmp_path / "q.jsonl", [line or chat("number 13")])
+    failed = tmp_path / "a.failed.jsonl"
+    command = ("batch", source, "-o", tmp_path / "a.jsonl", "--yes")
+    one_worker.ends(7, *command)
+    whole = failed.read_bytes()
+    failed.write_bytes(whole[: len(whole) // 2])
+    asked = len(one_worker.asked("alpha"))
+    one_worker.ends(7, *command, told="1 question failed")
+    assert failed.read_bytes() == whole
+    assert len(one_worker.asked("alpha")) > asked
+
+
+def test_a_question_that_was_edited_since_it_failed_is_told_as_that(
+    one_worker: Stage, tmp_path: Path
+) -> None:
+    source = write(tmp_path / "q.jsonl", [{"id": "a", "question": "number 13"}])
+    failed = tmp_path / "a.failed.jsonl"
+    command = ("batch", source, "-o", tmp_path / "a.jsonl", "--yes")
+    one_worker.ends(7, *command)
+    write(source, [{"id": "a", "question": "number 14"}])
+    told = ("the id 'a' has failed, with another question", f"remove its line from {failed}")
+    one_worker.costs_nothing(2, *command, told=told)
+    failed.write_text("")
+    one_worker.ok(*command, told="1 answer in")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions are those of POSIX")
+@pytest.mark.parametrize("order", ["done", "input"])
+def test_files_that_are_written_again_stay_private_and_behind_their_links(
+    one_worker: Stage, tmp_path: Path, order: str
+) -> None:
+    files = [tmp_path / "real" / "a.jsonl", tmp_path / "real" / "f.jsonl"]
+    links = [tmp_path / "a.jsonl", tmp_path / "a.failed.jsonl"]
+    files[0].parent.mkdir()
+    for file, link in zip(files, links, strict=True):
+        file.touch(mode=0o600)
+        link.symlink_to(file)
+    command = ("-o", links[0], "--yes", "--order", order)
+    one_worker.ends(7, "batch", numbers(tmp_path / "q.jsonl", 15), *command)
+    write(tmp_path / "more.jsonl", [{"id": "later", "question": "number 13"}])
+    one_worker.ends(7, "batch", tmp_path / "more.jsonl", *command)
+    one_worker.ends(7, "batch", links[1], *command)
+    assert [link.is_symlink() for link in links] == [True, True]
+    assert [file.stat().st_mode & 0o777 for file in files] == [0o600, 0o600]
+    assert [len(read(file)) for file in files] == [14, 2]
+    one_worker.models["alpha"] = says("at last")
+    one_worker.ok("batch", links[1], *command)
+    assert [link.is_symlink() for link in links] == [True, True]
+    assert [file.exists() for file in files] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [

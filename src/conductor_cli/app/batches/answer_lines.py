@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, BinaryIO, Final, Literal
 
-from conductor_cli.app.batches.input_forms import read_json
+from conductor_cli.app.batches.input_forms import is_failure, read_json
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.serialization import encode_line
 from conductor_cli.core.usage import stated_dollars
-from conductor_cli.system.disk import temporary_path
+from conductor_cli.system.disk import READABLE_MODE, temporary_path
 
 REMOVE_LINE: Final = "remove that line, or name another file with -o"
+# How the first line of a file of a batch begins: an answer, or a failure
+FIRST_BEGINNINGS: Final = (b'{"id":"', b'{"custom_id":"')
 COPY_BYTES: Final = 1 << 20  # How much is copied at once
 TAIL_BYTES: Final = 1 << 16  # How much is read at once to find the last line
 
@@ -28,11 +31,17 @@ TAIL_BYTES: Final = 1 << 16  # How much is read at once to find the last line
 class LineFile:
     """A file of JSON Lines that grows by whole lines. `wrote` is told each of them."""
 
-    def __init__(self, path: Path, wrote: Callable[[bytes], None] = lambda _: None) -> None:
-        """Open the file, or create it. Raises `OSError`."""
+    def __init__(
+        self,
+        path: Path,
+        wrote: Callable[[bytes], None] = lambda _: None,
+        *,
+        mode: int = READABLE_MODE,
+    ) -> None:
+        """Open the file, or create it with these permissions. Raises `OSError`."""
         self.path = path
         self._wrote = wrote
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, mode)
         self._size = os.fstat(self._file).st_size
 
     def append(self, fields: Mapping[str, Any]) -> None:
@@ -96,14 +105,28 @@ class LineFile:
         return ""
 
     def _copy_to(self, target: Path) -> None:
-        with temporary_path(target) as temporary:
-            with temporary.open("xb") as file:
-                os.lseek(self._file, 0, os.SEEK_SET)
-                while piece := os.read(self._file, COPY_BYTES):
-                    file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
+        with rewriting(target, os.fstat(self._file)) as file:
+            os.lseek(self._file, 0, os.SEEK_SET)
+            while piece := os.read(self._file, COPY_BYTES):
+                file.write(piece)
+
+
+@contextmanager
+def rewriting(path: Path, like: os.stat_result) -> Iterator[BinaryIO]:
+    """Yield a file that takes the place of `path` when the block has written all of it.
+
+    It is as readable as the file that is `like` it, and a link stays one. Raises `OSError`.
+    """
+    path = Path(os.path.realpath(path))
+    with temporary_path(path) as temporary:
+        # Nobody else may read it before it has the permissions of the other one
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        temporary.replace(path)
 
 
 def written_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -132,11 +155,10 @@ def _written_fields(raw: bytes) -> dict[str, Any] | None:
     try:
         fields: dict[str, Any] = read_json(raw)
         id_of(fields)
-        is_answer = "answer" in fields or "response" in fields
-        is_failure = not is_answer and "message" in fields["error"]
+        is_ours = "answer" in fields or "response" in fields or is_failure(fields)
     except (ValueError, RecursionError, TypeError, KeyError):
         return None
-    if is_answer or is_failure:
+    if is_ours:
         return fields
     return None
 
@@ -146,10 +168,10 @@ def _is_cut_off(raw: bytes, *, is_first: bool) -> bool:
 
     The first line must look like ours: nothing before it shows that.
     """
-    beginning = b'{"'
+    beginnings = (b'{"',)
     if is_first:
-        beginning = b'{"id":"'
-    if not raw.startswith(beginning):
+        beginnings = FIRST_BEGINNINGS
+    if not raw.startswith(beginnings):
         return False
     with suppress(ValueError, RecursionError):
         json.loads(raw)
@@ -194,7 +216,7 @@ def cost_of(fields: Mapping[str, Any]) -> Decimal:
     """
     # A failure repeats the line of the input, which may have any field.
     owner = fields
-    if isinstance(fields.get("error"), dict):
+    if is_failure(fields):
         owner = fields["error"]
     stated = owner.get("cost") or 0
     cost = stated_dollars(stated)

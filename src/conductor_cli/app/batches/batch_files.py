@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from conductor_cli.app.batches.answer_lines import (
     id_of,
     json_line,
     mend_last_line,
+    rewriting,
     written_lines,
 )
 from conductor_cli.app.batches.id_index import HashSet, LineOffsets
@@ -35,13 +37,14 @@ from conductor_cli.app.batches.input_forms import (
     BatchItem,
     ignored_fields,
     input_hash,
+    is_failure,
     read_items,
 )
 from conductor_cli.app.batches.results import BatchProgress
 from conductor_cli.app.batches.source import QuestionList
 from conductor_cli.core.errors import UsageError, describe_system_error
 from conductor_cli.run.budget import read_spent
-from conductor_cli.system.disk import exclusive_lock, temporary_path
+from conductor_cli.system.disk import exclusive_lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,15 +117,14 @@ def _open_locked(source: Path, answers: Path, locks: Path, stack: ExitStack) -> 
     else:
         questions = QuestionList(_items_left(read_items(source, counts.first), answered, failed))
         progress = replace(progress, answered=counts.answered, failed=counts.failed)
+    answer_lines = stack.enter_context(closing(LineFile(answers)))
+    # It has questions, too: nobody may read it who may not read the answers
+    mode = stat.S_IMODE(answers.stat().st_mode)
+    failure_lines = stack.enter_context(closing(LineFile(failures, mode=mode)))
     return Batch(
         source=source,
         questions=questions,
-        files=AnswerFiles(
-            stack.enter_context(closing(LineFile(answers))),
-            stack.enter_context(closing(LineFile(failures))),
-            progress,
-            has_answers=bool(answered.ids),
-        ),
+        files=AnswerFiles(answer_lines, failure_lines, progress, has_answers=bool(answered.ids)),
         record=record,
         retries=is_retry,
         is_done=lambda name: name in answered.ids or name in failed.ids,
@@ -177,6 +179,7 @@ class _WrittenLines:
     def __init__(self, path: Path) -> None:
         ids = array("q")
         keys = array("q")
+        self.path = path
         self.cost = Decimal(0)
         for fields in written_lines(path):
             ids.append(hash(id_of(fields)))
@@ -205,8 +208,8 @@ def _short_key(fields: Mapping[str, Any]) -> str:
 
 def _written_key(fields: Mapping[str, Any]) -> str:
     """Return the key of a line of answers or failures."""
-    if "answer" not in fields and "response" not in fields:
-        return _key_of(fields)  # a failure repeats the line of the input
+    if is_failure(fields):
+        return _key_of(fields)  # it repeats the line of the input, which may have any field
     if "input" in fields:
         return f"{id_of(fields)}\0{fields['input']}"
     return _short_key(fields)
@@ -247,7 +250,7 @@ def _count_input(source: Path, answered: _WrittenLines, failed: _WrittenLines) -
         elif failed.has_any(keys):
             failed_count += 1
         elif item.id in failed.ids:
-            raise _edited(source, item)
+            raise _edited_since_failure(source, item, failed.path)
         if answered_count + failed_count == len(ids):
             first = len(ids)
     if HashSet(ids).has_repeat:
@@ -258,6 +261,14 @@ def _count_input(source: Path, answered: _WrittenLines, failed: _WrittenLines) -
 def _edited(source: Path, item: BatchItem) -> UsageError:
     message = f"{source}: the id {item.id!r:.80} has an answer already, to another question"
     hint = "name another file with -o, or give the question another id"
+    return UsageError(message, hint=hint)
+
+
+def _edited_since_failure(source: Path, item: BatchItem, failures: Path) -> UsageError:
+    message = f"{source}: the id {item.id!r:.80} has failed, with another question"
+    hint = (
+        f"remove its line from {failures} to ask it as it is now, or give the question another id"
+    )
     return UsageError(message, hint=hint)
 
 
@@ -291,7 +302,7 @@ def _drop_answered(answered: HashSet, failures: Path) -> None:
             last_lines[name] = line_count
         line_count += 1
     if not last_lines:
-        failures.unlink(missing_ok=True)
+        _remove(failures)
     elif len(last_lines) < line_count:
         _keep_lines(failures, set(last_lines.values()))
 
@@ -306,17 +317,20 @@ def _drop_unused(answers: Path, failures: Path, record: Path) -> None:
     spent, _ = read_spent(record)
     is_empty = answers.exists() and not answers.stat().st_size
     if is_empty and not spent and not failures.exists():
-        answers.unlink()
+        _remove(answers)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file; a link to it stays, for the next one. Raises `OSError`."""
+    Path(os.path.realpath(path)).unlink(missing_ok=True)
 
 
 def _keep_lines(path: Path, numbers: set[int]) -> None:
     """Write a file again with these of its lines, which are counted from 0. Raises `OSError`."""
-    with temporary_path(path) as temporary:
-        with temporary.open("xb") as file:
-            for number, fields in enumerate(written_lines(path)):
-                if number in numbers:
-                    file.write(json_line(fields))
-        temporary.replace(path)
+    with rewriting(path, path.stat()) as file:
+        for number, fields in enumerate(written_lines(path)):
+            if number in numbers:
+                file.write(json_line(fields))
 
 
 def sort_answers(source: Path, answers: Path) -> None:
@@ -324,20 +338,15 @@ def sort_answers(source: Path, answers: Path) -> None:
 
     Raises `OSError`.
     """
-    answers = answers.resolve()  # a link stays one
     lines = LineOffsets(answers)
     is_left = bytearray(b"\1") * len(lines.offsets)
-    with answers.open("rb") as file, temporary_path(answers) as temporary:
-        with temporary.open("xb") as ordered:
-            for item in read_items(source):
-                index = lines.index_of(item.id)
-                if index is not None:
-                    file.seek(lines.offsets[index])
-                    ordered.write(file.readline())
-                    is_left[index] = 0
-            for offset in sorted(compress(lines.offsets, is_left)):
-                file.seek(offset)
+    with answers.open("rb") as file, rewriting(answers, answers.stat()) as ordered:
+        for item in read_items(source):
+            index = lines.index_of(item.id)
+            if index is not None:
+                file.seek(lines.offsets[index])
                 ordered.write(file.readline())
-            ordered.flush()
-            os.fsync(ordered.fileno())
-        temporary.replace(answers)
+                is_left[index] = 0
+        for offset in sorted(compress(lines.offsets, is_left)):
+            file.seek(offset)
+            ordered.write(file.readline())

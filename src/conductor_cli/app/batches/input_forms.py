@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -223,6 +224,7 @@ def is_openai(fields: Mapping[str, Any]) -> bool:
     return "custom_id" in fields or "body" in fields
 
 
+_HASH: Final = re.compile(r"[0-9a-f]{16}")
 _HASHED_FORM: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
@@ -309,11 +311,23 @@ _EFFECTIVE: Final = frozenset(
 """The fields of a request that are read, and those without which no answer is missed."""
 
 
-_OWN_FIELDS: Final = frozenset(
-    {"id", "question", "system", "schema", "error"}
-    | {"answer", "tokens", "cost", "input", "run"}  # Of an answer, which may be asked again
-)
-"""The fields of a line in our own form that are read, and those that this program writes."""
+_OWN_FIELDS: Final = frozenset({"id", "question", "system", "schema"})
+"""The fields of a line in our own form that are read."""
+
+_WRITTEN_FIELDS: Final = _OWN_FIELDS | {"error", "answer", "tokens", "cost", "input", "run"}
+"""Those, and the fields of answers and failures, which may be asked again."""
+
+
+def is_failure(fields: Mapping[str, Any]) -> bool:
+    """Return whether a line is one of failures: a line of an input, with the reason."""
+    error = fields.get("error")
+    return isinstance(error, dict) and "message" in error
+
+
+def _is_answer(fields: Mapping[str, Any]) -> bool:
+    """Return whether a line is one of answers, and not of an input that has some of its fields."""
+    value = fields.get("input")
+    return "answer" in fields and isinstance(value, str) and _HASH.fullmatch(value) is not None
 
 
 def ignored_fields(fields: Mapping[str, Any]) -> list[str]:
@@ -323,6 +337,8 @@ def ignored_fields(fields: Mapping[str, Any]) -> list[str]:
     if is_openai(fields):
         body = fields.get("body")
         effective = _EFFECTIVE
+    elif is_failure(fields) or _is_answer(fields):
+        effective = _WRITTEN_FIELDS
     if not isinstance(body, Mapping) or body.keys() <= effective:
         return []
     return [name for name in body if name not in effective and body[name] is not None]

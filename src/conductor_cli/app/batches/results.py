@@ -58,7 +58,7 @@ def batch_result_of(item: BatchItem, trace: Trace, *, stores: bool) -> BatchResu
     if trace.usage.cost:
         cost = {"cost": float(trace.usage.cost)}
     if trace.error is not None:
-        line = {**item.fields, "error": _error_fields(trace.error) | cost}
+        line = _failed_fields(item) | {"error": _error_fields(trace.error) | cost}
     elif is_openai(item.fields):
         line = _openai_fields(item, trace) | cost | {"input": input_hash(item.fields)}
     else:
@@ -66,6 +66,15 @@ def batch_result_of(item: BatchItem, trace: Trace, *, stores: bool) -> BatchResu
         if stores and trace.stored:
             line["run"] = trace.run
     return BatchResult(line=line, cost=trace.usage.cost, failure=trace.error)
+
+
+def _failed_fields(item: BatchItem) -> dict[str, Any]:
+    """Return the line of the input, the id first.
+
+    By that a line is known as ours which a kill has cut off.
+    """
+    name = "custom_id" if is_openai(item.fields) else "id"
+    return {name: item.id, **item.fields}
 
 
 def _error_fields(failure: Failure) -> dict[str, Any]:
