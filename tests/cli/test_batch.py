@@ -331,6 +331,38 @@ def test_a_question_that_was_edited_since_it_failed_is_told_as_that(
     one_worker.ok(*command, told="1 answer in")
 
 
+@pytest.mark.parametrize("change", ["cut", "longer", "moved", "gone", "the same again"])
+def test_an_input_that_somebody_changes_is_asked_no_further(
+    one_worker: Stage, tmp_path: Path, change: str
+) -> None:
+    """What is asked is what was checked. A file that is only written again does not matter."""
+    source = write(tmp_path / "q.txt", [f"number {n}" for n in range(100, 160)])
+    lines = source.read_text().splitlines()
+    changed = {"cut": lines[:9], "longer": [*lines, "one more"], "moved": ["first", *lines]}
+
+    async def changing(request: SeenRequest, wire: Wire) -> None:
+        if asked_number(request) == "103":
+            source.unlink()
+            if change != "gone":
+                write(source, changed.get(change, lines))
+        await echo(request, wire)
+
+    one_worker.models["alpha"] = changing
+    out = tmp_path / "a.jsonl"
+    command = ("batch", source, "-o", out, "--yes", "--parallel", "2")
+    if change not in changed:
+        one_worker.ok(*command, told="60 answers")
+        return
+    done = one_worker.inside(*command)
+    assert done.code == 2
+    assert f"{source} was changed after it was checked, and nothing more of it is asked" in done.err
+    assert "the limit of the batch" not in done.err
+    assert 4 <= len(read(out)) <= 6
+    write(source, lines)
+    one_worker.ok(*command, told="60 answers")
+    assert len(one_worker.asked("alpha")) == 60
+
+
 @pytest.mark.skipif(os.name == "nt", reason="permissions are those of POSIX")
 @pytest.mark.parametrize("order", ["done", "input"])
 def test_files_that_are_written_again_stay_private_and_behind_their_links(

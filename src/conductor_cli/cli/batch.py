@@ -273,7 +273,7 @@ def _shards(session: Session, batch: batches.Batch, models: str) -> SharedBatch 
     if batch.retries or not session.stores_traces:
         return None
     state = open_state(session.settings.paths)
-    key = batch_hash(batch.source, batch.files.answers.path, models)
+    key = batch_hash(batch.source.path, batch.files.answers.path, models)
     return state.batch(key, shard_count(batch.progress.total))
 
 

@@ -32,6 +32,7 @@ from conductor_cli.app.batches.answer_lines import (
     rewriting,
     written_lines,
 )
+from conductor_cli.app.batches.checked_input import CheckedInput
 from conductor_cli.app.batches.id_index import HashSet, LineOffsets
 from conductor_cli.app.batches.input_forms import (
     BatchItem,
@@ -51,7 +52,7 @@ from conductor_cli.system.disk import exclusive_lock
 class Batch:
     """A batch on disk: what is left of its input, and its files. Made by `open_batch`."""
 
-    source: Path
+    source: CheckedInput
     questions: QuestionList
     files: AnswerFiles
     record: Path
@@ -105,6 +106,7 @@ def _open_locked(source: Path, answers: Path, locks: Path, stack: ExitStack) -> 
     if not answers.exists():
         stack.callback(_drop_unused, answers, failures, record)
     recorded, _ = read_spent(record)
+    checked = CheckedInput(source)
     counts = _count_input(source, answered, failed)
     if is_retry:
         stack.callback(_drop_answered_since, answers, failures)
@@ -115,14 +117,14 @@ def _open_locked(source: Path, answers: Path, locks: Path, stack: ExitStack) -> 
         # All are read before the first of them is written again
         questions = QuestionList([*_items_left(read_items(source), answered)])
     else:
-        questions = QuestionList(_items_left(read_items(source, counts.first), answered, failed))
+        questions = QuestionList(_items_left(checked.read(counts.first), answered, failed))
         progress = replace(progress, answered=counts.answered, failed=counts.failed)
     answer_lines = stack.enter_context(closing(LineFile(answers)))
     # It has questions, too: nobody may read it who may not read the answers
     mode = stat.S_IMODE(answers.stat().st_mode)
     failure_lines = stack.enter_context(closing(LineFile(failures, mode=mode)))
     return Batch(
-        source=source,
+        source=checked,
         questions=questions,
         files=AnswerFiles(answer_lines, failure_lines, progress, has_answers=bool(answered.ids)),
         record=record,

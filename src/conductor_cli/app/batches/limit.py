@@ -52,7 +52,7 @@ def _most_of_a_run(batch: Batch, orchestra: Orchestra, limit: Decimal | None) ->
     """
     if limit is None:
         return Decimal(0)
-    first = next(read_items(batch.source))
+    first = next(read_items(batch.source.path))
     return estimate_most(first.question(), orchestra)
 
 

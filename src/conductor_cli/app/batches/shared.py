@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from conductor_cli.app.batches.answer_lines import cost_of, id_of, json_line
 from conductor_cli.app.batches.batch_files import Batch
 from conductor_cli.app.batches.id_index import LineOffsets
-from conductor_cli.app.batches.input_forms import BatchItem, read_items, read_json
+from conductor_cli.app.batches.input_forms import BatchItem, read_json
 from conductor_cli.app.batches.results import BatchProgress, BatchResult
 from conductor_cli.app.batches.shared_budget import SharedBudget
 from conductor_cli.core.errors import ConductorError, Failure
@@ -89,7 +89,7 @@ class SharedQuestions:
         self._held = dict[int, _Shard]()  # The shards that this machine has
         self._shard_of = dict[str, int]()  # The shard of each question that is queued or under way
         self._asked_late = set[str]()  # Questions of lost shards that were asked here all the same
-        self._items = read_items(batch.source)
+        self._items = batch.source.read()
         self._position = 0  # How many questions of the input `_items` has passed
         self._offsets = dict[Path, LineOffsets]()
 
@@ -165,7 +165,7 @@ class SharedQuestions:
         """
         start = number * SHARD_QUESTIONS
         if start < self._position:
-            self._items = read_items(self._batch.source, start)
+            self._items = self._batch.source.read(start)
             self._position = start
         passed = start - self._position
         items = [*islice(self._items, passed, passed + SHARD_QUESTIONS)]
