@@ -710,6 +710,28 @@ def test_a_batch_stops_at_its_cost_and_goes_on_with_more(one_worker: Stage, tmp_
     assert len({answer["id"] for answer in read(out)}) == 12
 
 
+def test_what_a_batch_has_spent_takes_one_line_where_it_goes_on(
+    one_worker: Stage, tmp_path: Path
+) -> None:
+    """Calls that a kill has cut off go on to count in full."""
+    one_worker.config.write_text(one_worker.config.read_text() + PRICE)
+    one_worker.models["alpha"] = says("fine")
+    out = tmp_path / "a.jsonl"
+    command = ("-o", out, "--planner", "alpha", "--mode", "mini", "--max-cost")
+    one_worker.ok("batch", numbers(tmp_path / "q.jsonl", 1), *command, "5", told="$0.0140")
+    (record,) = (one_worker.home / "state/conductor-llm/batches").glob("*.spent.jsonl")
+    with record.open("a") as file:
+        for number in range(10, 20_010):
+            file.write(f'\n{{"holds": {number}, "cost": "0.5"}}')
+            file.write(f'\n{{"ends": {number}, "cost": "0.0001"}}')
+        file.write('\n{"holds": 20010, "cost": "1.5"}')
+    source = numbers(tmp_path / "q.jsonl", 2)
+    told = "the limit of the batch is reached: $3.51 of $3.60 spent"
+    one_worker.ends(6, "batch", source, *command, "3.6", told=told)
+    assert record.stat().st_size < 1000
+    one_worker.ok("batch", source, *command, "5", told="2 answers")
+
+
 def test_a_refused_key_stops_the_batch_and_fails_no_question(
     one_worker: Stage, tmp_path: Path
 ) -> None:

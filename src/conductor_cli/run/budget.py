@@ -24,9 +24,10 @@ from conductor_cli.core.formatting import format_money
 from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.usage import NO_USAGE, Price, Usage
-from conductor_cli.system.disk import AppendLog, read_lines
+from conductor_cli.system.disk import AppendLog, read_lines, write_atomically
 
 RAISE_IT: Final = "raise --max-cost to go on"
+MAX_RECORD_BYTES: Final = 1 << 20  # Of a file of a budget; about 14,000 calls
 
 
 class CallBudget(Protocol):
@@ -281,6 +282,17 @@ class Budget:
         if self._log is not None:
             with suppress(OSError):
                 self._log.append(json.dumps(line))
+
+
+def shorten_record(record: Path) -> None:
+    """Let one line say what a long file of a budget says. No process may have it open.
+
+    It has two lines for each call, and is read whole whenever its batch goes on.
+    """
+    with suppress(OSError):  # then it stays as it is
+        if record.stat().st_size > MAX_RECORD_BYTES:
+            spent, _ = read_spent(record)
+            write_atomically(record, json.dumps({"cost": str(spent)}) + "\n", mode=0o600)
 
 
 def read_spent(record: Path) -> tuple[Decimal, int]:

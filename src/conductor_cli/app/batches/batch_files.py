@@ -44,7 +44,7 @@ from conductor_cli.app.batches.input_forms import (
 from conductor_cli.app.batches.results import BatchProgress
 from conductor_cli.app.batches.source import QuestionList
 from conductor_cli.core.errors import UsageError, describe_system_error
-from conductor_cli.run.budget import read_spent
+from conductor_cli.run.budget import read_spent, shorten_record
 from conductor_cli.system.disk import exclusive_lock
 
 
@@ -105,6 +105,7 @@ def _open_locked(source: Path, answers: Path, locks: Path, stack: ExitStack) -> 
     is_retry = source.exists() and failures.exists() and failures.samefile(source)
     if not answers.exists():
         stack.callback(_drop_unused, answers, failures, record)
+    shorten_record(record)
     recorded, _ = read_spent(record)
     checked = CheckedInput(source)
     counts = _count_input(source, answered, failed)
