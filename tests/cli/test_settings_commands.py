@@ -353,8 +353,8 @@ def test_every_action_of_the_command_says_what_it_did(
     stage.inside("ask", "How are you?")
     url = postgres.new_database()
     monkeypatch.setenv("CONDUCTOR_LLM_STATE", url)
-    assert stage.inside("state", "migrate").out == "version 0 became 6\n"
-    assert stage.inside("state", "migrate").out == "version 6\n"
+    assert stage.inside("state", "migrate").out == "version 0 became 7\n"
+    assert stage.inside("state", "migrate").out == "version 7\n"
     assert "imported 1 run" in stage.inside("state", "import").out
     stage.inside("ask", "How are you?")
     assert len(stage.inside("trace", "list", "--json").json) == 2

@@ -248,6 +248,26 @@ def test_runs_are_selected_by_what_they_are_and_have(state: State) -> None:
         }
 
 
+def test_a_list_says_how_long_a_run_only_waited(state: State) -> None:
+    """While it goes on as well as when it has ended, among some and among all."""
+    asked, planned, *later = events(RUN, "How many?")
+    happened = [
+        asked,
+        planned,
+        ev.PlanOffered(at=1.0),
+        ev.PlanDecided(at=601.0, verdict="approved"),
+        *(replace(event, at=601.0 + event.at) for event in later),
+    ]
+    writer = begin_run(state.traces, RUN, happened[:4])
+    lists = [state.traces.newest(count=count)[0] for count in (1, -1)]
+    for event in happened[4:]:
+        writer.write(event)
+    writer.close()
+    lists += [state.traces.newest(count=count)[0] for count in (1, -1)]
+    assert [row.waited for (row,) in lists] == [600.0] * 4
+    assert [row.waits for (row,) in lists] == [""] * 4
+
+
 def test_a_list_of_one_origin_goes_on_behind_its_last_run(state: State) -> None:
     for day in (1, 2, 3):
         put(state.traces, day, "How many pears?")

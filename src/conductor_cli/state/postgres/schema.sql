@@ -410,3 +410,7 @@ BEGIN
         ON CONFLICT (batch, owner) DO UPDATE
         SET turn = excluded.turn, spent = excluded.spent, held = excluded.held, until = excluded.until;
 END $$;
+
+-- version 7: for how long a run did nothing but wait for a person
+
+ALTER TABLE conductor_runs ADD COLUMN waited float8 NOT NULL DEFAULT 0;  -- seconds, part of `seconds`

@@ -57,11 +57,12 @@ MAX_TITLE: Final = 300  # Characters of a question in a list of all runs
 
 PLACE: Final = "the database of the state"
 
-_COLUMNS: Final = StoredRun._fields[3:-2]
-"""What a list shows, but for the id, the time and the size, and for whom the run waits.
+_COLUMNS: Final = tuple(name for name in StoredRun._fields[3:] if name != "waits")
+"""What a list shows, but for the id, the time and the size, and for what the run waits for.
 
 A run that waits is being written, and of such a run the list reads the lines.
 """
+_NO_WAIT: Final = "''"
 _ORDER: Final = "r.day DESC, left(r.run, 15) DESC, r.written DESC"
 _BEFORE: Final = (
     "r.day <= %s AND (r.day, left(r.run, 15), r.written) <"
@@ -91,7 +92,8 @@ def row_values(row: StoredRun) -> list[Any]:
         else:
             values.append(value)
     row = StoredRun._make(values)
-    return [*row[3:-2], SEPARATOR.join((row.question, row.subtasks, row.answers)).lower()]
+    stored = [getattr(row, name) for name in _COLUMNS]
+    return [*stored, SEPARATOR.join((row.question, row.subtasks, row.answers)).lower()]
 
 
 # What a list of all runs has in place of long texts
@@ -197,7 +199,8 @@ class SharedTraces(Traces):
         """
         self._summarize_interrupted()
         where = _conditions(query)
-        columns = {name: f"r.{name}" for name in _COLUMNS[1:]}
+        columns = {name: f"r.{name}" for name in StoredRun._fields[4:]}  # behind the state
+        columns["waits"] = _NO_WAIT
         most = None
         if count < 0:
             columns |= _BRIEF
