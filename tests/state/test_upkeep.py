@@ -29,6 +29,7 @@ from conductor_cli.state.key_store import POSTGRESQL, KeyStore
 from conductor_cli.state.opening import FileState, State
 from conductor_cli.state.postgres import upkeep
 from conductor_cli.state.postgres.records import SharedState
+from conductor_cli.state.postgres.spending import release_hold
 from conductor_cli.state.postgres.upkeep import (
     check_database,
     export_days,
@@ -179,7 +180,7 @@ def test_a_state_moves_to_a_database_and_back_and_nothing_is_lost(
         *(import_files(directory, shared, silent) for directory in both),
         *(export_files(shared, directory, silent) for directory in both),
     ):
-        assert sum(again.counts.values()) - again.counts.get("attachments", 0) == 0
+        assert again.counts.total() == 0
     assert facts(source) == facts(shared)
 
 
@@ -243,6 +244,87 @@ def test_a_call_that_ends_after_its_import_is_settled_by_the_next_one(
     import_files(source, shared, silent)
     assert shared.spending().today().cost == Decimal("0.01")
     assert check_database(shared.database).holds == ()
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "no file"])
+def test_a_trace_that_cannot_be_read_stays_alone(
+    shared: SharedState, tmp_path: Path, damage: str
+) -> None:
+    """All others are moved, there and back, and it is told what is wrong with it."""
+    source = files(tmp_path / "a")
+    put(source.traces, 1, "one")
+    path = source.traces.path(put(source.traces, 2, "two", answer="pears " * 10_000))
+    put(source.traces, 3, "three")
+    whole = path.read_bytes()
+    assert whole.startswith(b"\x1f\x8b")
+    path.unlink()
+    if damage == "no file":
+        path.mkdir()
+    else:
+        path.write_bytes(whole[:-9] if damage == "cut" else whole[:60] + b"\xff" * 40 + whole[100:])
+    moved = import_files(source, shared, silent)
+    assert (moved.counts["runs"], len(moved.left)) == (2, 1)
+    assert moved.left[0].startswith(f"run '{path.stem}' cannot be read whole: ")
+    begin_run(shared.traces, path.stem, [begun()]).close()
+    assert export_files(shared, source, silent).left == [f"run '{path.stem}' differs in the files"]
+
+
+def test_an_attachment_that_was_changed_is_told_and_left(
+    shared: SharedState, tmp_path: Path
+) -> None:
+    source = files(tmp_path / "a")
+    kept = source.attachments()
+    kept.add(DATA)
+    kept.store([IMAGE])
+    (path,) = source.paths.attachments.glob("??/*")
+    path.write_bytes(b"something else")
+    moved = import_files(source, shared, silent)
+    assert (moved.counts["attachments"], moved.left) == (
+        0,
+        [f"attachment {path} was changed after it was stored"],
+    )
+    assert not shared.attachments().holds(IMAGE)
+
+
+def test_a_hold_that_was_released_is_no_call_under_way_elsewhere(
+    shared: SharedState, tmp_path: Path
+) -> None:
+    """Its end, which comes after all, is counted where it comes."""
+    source = files(tmp_path / "a")
+    target = files(tmp_path / "b")
+    spend = source.spending()
+    room = reserve(spend, 3)
+    import_files(source, shared, silent)
+    export_files(shared, target, silent)
+    assert [row.open for row in target.read_spent(LONG_AGO)] == [1]
+    (hold,) = check_database(shared.database).holds
+    assert release_hold(shared.database, hold.id)
+    export_files(shared, target, silent)
+    assert [row.open for row in target.read_spent(LONG_AGO)] == [0]
+    import_files(target, shared, silent)
+    assert shared.spending().today().cost == 0
+    spend.settle(room, CENT)
+    spend.close()
+    import_files(source, shared, silent)
+    assert shared.spending().today().cost == Decimal("0.01")
+    export_files(shared, target, silent)
+    assert target.spending().today().cost == Decimal("0.01")
+
+
+def test_what_two_copies_of_an_export_have_spent_counts_twice(
+    shared: SharedState, tmp_path: Path
+) -> None:
+    call(shared)
+    copies = [files(tmp_path / name) for name in ("a", "b")]
+    for copy in copies:
+        export_files(shared, copy, silent)
+        call(copy)
+        call(copy, "app")
+    for copy in (*copies, *copies):
+        import_files(copy, shared, silent)
+    assert shared.spending().today().cost == Decimal("0.05")
+    export_files(shared, copies[0], silent)
+    assert copies[0].spending().today().cost == Decimal("0.05")
 
 
 def test_a_run_that_differs_is_told_and_stays(shared: SharedState, tmp_path: Path) -> None:

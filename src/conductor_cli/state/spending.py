@@ -63,6 +63,11 @@ MAX_AMOUNT: Final = 10**15
 absurd number of tokens must use the limit up; it must not make the sum too large for SQLite.
 """
 
+MAX_SMALL_ID: Final = 1 << 40
+"""Numbers of calls below this are those of one file; a database has larger ones, which are nobody
+else's.
+"""
+
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS calls (
     id INTEGER PRIMARY KEY,
@@ -250,6 +255,12 @@ def open_database(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection
         database.close()
         raise
     return database
+
+
+def _has_exported(database: sqlite3.Connection) -> bool:
+    """Return whether a database was written into this file, with the numbers of its own calls."""
+    largest = database.execute("SELECT MAX(id) FROM calls").fetchone()[0]
+    return largest is not None and largest >= MAX_SMALL_ID
 
 
 def _add_totals(database: sqlite3.Connection) -> None:
@@ -552,6 +563,7 @@ class DailySpend(Spending):
         self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._database: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
+        self._has_exported = False  # Whether the file has calls of a database, too
         self._begun: dict[int, tuple[int | None, date, Worker | None]] = {}
         """For each call under way, by the id of its reservation: its row, if it has one, its day,
         and who is called.
@@ -734,6 +746,7 @@ class DailySpend(Spending):
         if self._database is None:
             self._database = open_database(self._path, checkpoints=self.checkpoints)
             self._file = _identity(self._path)
+            self._has_exported = _has_exported(self._database)
         with self._database:  # commits at the end, or rolls back
             self._database.execute("BEGIN IMMEDIATE")
             for row, day, reservation, worker, usage, failed in self._unrecorded:
@@ -777,11 +790,17 @@ class DailySpend(Spending):
         self, database: sqlite3.Connection, day: date, room: Reservation, worker: Worker | None
     ) -> int | None:
         *whom, cost = reserved_row(worker or self._planner, room)
+        number = None  # That behind the largest one
+        if self._has_exported:
+            # Which in each copy of that export would be the same one, for another call
+            largest = "SELECT COALESCE(MAX(id), 0) FROM calls WHERE id > 0 AND id < ?"
+            number = database.execute(largest, (MAX_SMALL_ID,)).fetchone()[0] + 1
         return database.execute(
-            "INSERT INTO calls (day, owner, worker, provider, model, client, worker_call, calls, "
-            "unpriced, tokens_in,"
-            " cost) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
+            "INSERT INTO calls (id, day, owner, worker, provider, model, client, worker_call, "
+            "calls, unpriced, tokens_in,"
+            " cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
             (
+                number,
                 str(day),
                 self._owner,
                 *whom,

@@ -130,6 +130,10 @@ class SharedAttachments(AttachmentStore):
     def _place_of(self, digest: str) -> str:  # noqa: ARG002
         return PLACE
 
+    def knows(self, digest: str) -> bool:
+        """Return whether the bytes of a hash are in the database."""
+        return self._is_stored(digest)
+
     def _is_stored(self, digest: str) -> bool:
         return bool(
             self._database.call("SELECT 1 FROM conductor_attachments WHERE sha256 = %s", digest)

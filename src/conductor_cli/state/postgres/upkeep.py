@@ -13,15 +13,17 @@ import os
 import re
 import secrets
 import sqlite3
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.errors import ConfigError, describe_system_error
+from conductor_cli.state.interfaces import is_sha256
 from conductor_cli.state.opening import FileState, is_secret
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import SharedState
@@ -31,7 +33,7 @@ from conductor_cli.state.postgres.traces import add_run, day_of
 from conductor_cli.state.records import NAMED, parse_rating
 from conductor_cli.state.run_summary import summarize_run
 from conductor_cli.state.served_files import END_STATES, ServedFiles
-from conductor_cli.state.spending import FILE, open_database
+from conductor_cli.state.spending import FILE, MAX_SMALL_ID, open_database
 from conductor_cli.state.trace_file import open_trace
 from conductor_cli.system.disk import (
     AppendLog,
@@ -43,13 +45,10 @@ from conductor_cli.system.installation import extra_command
 
 # What a disk, or a file of spending on it, may refuse
 FILE_ERRORS: Final = (OSError, sqlite3.Error)
+# What one trace may refuse, where the system does or what compressed it has other bytes
+READ_ERRORS: Final = (OSError, EOFError, zlib.error)
 BATCH_ROWS: Final = 1000  # Rows of spending that are sent at once
 BLOCK_BYTES: Final = 1 << 18  # Bytes of lines that are sent as one row
-MAX_SMALL_ID: Final = 1 << 40
-"""Numbers of calls below this are those of one file; a database has larger ones, which are nobody
-else's.
-"""
-
 _NAME: Final = re.compile(r"\w[\w.-]{0,150}")
 _SERVED: Final = re.compile("(file-|batch_)[0-9a-f]{24}")
 _CALL: Final = (
@@ -141,10 +140,7 @@ def import_files(source: FileState, target: SharedState, tell: Tell) -> Moved:
     """Copy what is in files into the database. Raises `FILE_ERRORS` and `StateUnavailable`."""
     moved = Moved()
     paths = source.paths
-    for path in sorted(paths.attachments.glob("??/*")):
-        content = path.read_bytes()
-        target.attachments().keep({hashlib.sha256(content).hexdigest(): content})
-        tell("attachments", moved.add("attachments"))
+    _import_attachments(paths.attachments, target, moved, tell)
     for run in reversed(source.traces.runs()):
         moved.add_run(run, _import_run(source, target, run), tell)
     _copy_served(source.served_files, target.served_files, moved, tell)
@@ -199,7 +195,9 @@ def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
             tell("attachments", moved.add("attachments"))
     with closing(open_database(paths.spending / FILE)) as calls:
         last = -(2**63)
-        columns = ", ".join(_CALL).replace("day", "day::text")
+        # A hold that was released is over, and has cost nothing as far as anybody knows
+        over = "CASE WHEN released THEN NULL ELSE owner END"
+        columns = ", ".join(_CALL).replace("day", "day::text").replace("owner", over)
         # Names of columns
         page = f"SELECT {columns} FROM conductor_calls WHERE id > %s ORDER BY id LIMIT %s"  # noqa: S608
         while rows := database.call(page, last, BATCH_ROWS):
@@ -271,6 +269,20 @@ def export_days(source: SharedState, address: str, tell: Tell) -> Moved:
     return moved
 
 
+def _import_attachments(directory: Path, target: SharedState, moved: Moved, tell: Tell) -> None:
+    """Copy the bytes that are not there."""
+    store = target.attachments()
+    for path in sorted(directory.glob("??/*")):
+        if not is_sha256(path.name) or store.knows(path.name):
+            continue
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != path.name:
+            moved.left.append(f"attachment {path} was changed after it was stored")
+            continue
+        store.keep({path.name: content})
+        tell("attachments", moved.add("attachments"))
+
+
 def _import_run(source: FileState, target: SharedState, run: str) -> str | None:
     """Copy one trace.
 
@@ -281,8 +293,10 @@ def _import_run(source: FileState, target: SharedState, run: str) -> str | None:
         return "has no name that a run has"
     if traces.is_running(run):
         return "is being written"
-    with open_trace(traces.path(run)) as file:
-        content = file.read()
+    try:
+        content = _lines_of(traces.path(run))
+    except READ_ERRORS as error:
+        return f"cannot be read whole: {describe_system_error(error)}"
     row = summarize_run(str(traces.directory), run)._replace(size=len(content))
     blocks = []
     position = 0
@@ -304,6 +318,12 @@ def _import_run(source: FileState, target: SharedState, run: str) -> str | None:
     return "differs in the database"
 
 
+def _lines_of(path: Path) -> bytes:
+    """Return the lines of a trace. Raises one of `READ_ERRORS`, also where its end is missing."""
+    with open_trace(path) as file:
+        return file.read()
+
+
 def _export_run(
     source: SharedState, target: FileState, run: str, size: int, written: int
 ) -> str | None:
@@ -312,10 +332,10 @@ def _export_run(
         return "has no name that a file can have"
     path = target.traces.path(run)
     if path.exists():
-        with open_trace(path) as file:
-            if len(file.read()) == size:
+        with suppress(*READ_ERRORS):
+            if len(_lines_of(path)) == size:
                 return ""
-            return "differs in the files"
+        return "differs in the files"
     make_private_directory(path.parent)
     write_atomically(
         path, gzip.compress(source.traces.lines_of(run), compresslevel=6, mtime=0), mode=0o600
@@ -403,7 +423,8 @@ def _import_calls(database: Database, rows: list[tuple[Any, ...]]) -> int:
         "excluded.held_calls)"
         " SELECT count(*), (SELECT array_agg(f.id) FROM file f JOIN conductor_calls c ON c.id = "
         "f.id"
-        " WHERE f.owner IS NULL AND c.owner = 'imported') FROM added",
+        " WHERE f.owner IS NULL AND c.owner = 'imported' AND (f.calls > 0 OR NOT c.released))"
+        " FROM added",
         *columns,
     )
     ended = set(added[0][1] or ())
@@ -421,7 +442,8 @@ def _import_calls(database: Database, rows: list[tuple[Any, ...]]) -> int:
 def _export_calls(file: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> int:
     """Write calls into a file, but for those that came from it; returns how many were not there."""
     ((mark,),) = file.execute("PRAGMA application_id").fetchall()
-    numbers = file.execute("SELECT id FROM calls WHERE id < ?", (MAX_SMALL_ID,))
+    # Those below zero came from other files, by this database, which may know more of them by now
+    numbers = file.execute("SELECT id FROM calls WHERE id > 0 AND id < ?", (MAX_SMALL_ID,))
     of_the_file = {_number_of(mark, number) for (number,) in numbers}
     places = ", ".join("?" * len(_CALL))
     with file:
