@@ -364,6 +364,12 @@ def test_every_action_of_the_command_says_what_it_did(
     assert (
         stage.inside("state", "export").code == stage.inside("state", "import", "nowhere").code == 2
     )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(stage.home)
+        before = sorted(stage.home.iterdir())
+        url_only = "s3://bucket/traces is a URL, where no state can be"
+        stage.fails(2, "state", "export", "s3://bucket/traces", told=url_only)
+        assert sorted(stage.home.iterdir()) == before
     reserve_open(url)
     (hold,) = stage.inside("state", "check", "--json").json["holds"]
     assert "1 expired" in stage.inside("state", "check").out

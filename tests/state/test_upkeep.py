@@ -201,6 +201,12 @@ def test_a_day_that_is_over_is_one_parquet_file_with_the_same_lines(
             exported[row["run"]] = exported.get(row["run"], b"") + row["line"]
     assert exported == {run: lines for run, lines in content(source).items() if lines}
     assert export_days(shared, str(target), silent).counts == {}
+    first, second, *_ = sorted(target.iterdir())
+    whole = [first.read_bytes(), second.read_bytes()]
+    first.write_bytes(b"")
+    second.write_bytes(whole[1][:-1])  # as a full disk leaves them, or a copy that was stopped
+    assert export_days(shared, str(target), silent).counts == {"days": 2}
+    assert [first.read_bytes(), second.read_bytes()] == whole
 
 
 def test_a_move_that_was_stopped_goes_on(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Action = Literal["check", "migrate", "export", "import", "release"]
 
+PARQUET: Final = ".parquet"  # How the name of a place ends that gets the traces of days
 _TAKES: Final = {"export": "DIR", "release": "HOLD"}
 
 
@@ -163,6 +164,14 @@ def _hold_json(hold: Hold) -> dict[str, Any]:
     }
 
 
+def _names_parquet(target: str) -> bool:
+    """Return whether a place is one for the traces of days. A URL may have options at its end."""
+    name = target
+    if "://" in target:
+        name = target.partition("?")[0]
+    return name.rstrip("/").endswith(PARQUET)
+
+
 def _move(
     settings: Settings, state: SharedState, action: Action, target: str | None, *, json: bool
 ) -> None:
@@ -174,8 +183,13 @@ def _move(
     )
 
     path = settings.paths.state
+    is_parquet = False
     if target is not None:
         path = Path(target)
+        is_parquet = _names_parquet(target)
+    if "://" in str(target) and not is_parquet:
+        hint = f"name a directory of this machine, or a URL that ends in {PARQUET} for traces alone"
+        raise UsageError(f"{target} is a URL, where no state can be", hint=hint)
     if action == "import" and not path.is_dir():
         hint = "name the directory that has traces and spending"
         raise UsageError(f"{path} is no directory", hint=hint)
@@ -188,7 +202,7 @@ def _move(
     try:
         if action == "import":
             moved = import_files(files, state, tell)
-        elif path.suffix == ".parquet":
+        elif is_parquet:
             moved = export_days(state, str(target), tell)
         else:
             moved = export_files(state, files, tell)

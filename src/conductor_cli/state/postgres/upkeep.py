@@ -245,10 +245,10 @@ def export_days(source: SharedState, address: str, tell: Tell) -> Moved:
         schema = pa.schema(
             [("run", pa.string()), ("number", pa.int64()), ("line", pa.binary())], metadata=has
         )
-        there = (
-            files.get_file_info(path).is_file
-            and parquet.read_schema(path, filesystem=files).metadata
-        )
+        there = None
+        if files.get_file_info(path).is_file:
+            with suppress(pa.ArrowException):  # one that is damaged is written again
+                there = parquet.read_schema(path, filesystem=files).metadata
         if live:
             moved.left.append(f"day {day} has a run that is being written")
         elif there != schema.metadata:
