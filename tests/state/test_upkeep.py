@@ -41,7 +41,7 @@ from conductor_cli.state.spending import FILE, open_database, read_spent
 from conductor_cli.state.trace_file import open_trace
 from tests.cli.stage import Stage
 from tests.state.cluster import PASSWORD, Cluster
-from tests.state.test_run_index import put
+from tests.state.test_run_index import events, put
 from tests.state.test_shared_spend import CENT, LONG_AGO, reserve
 from tests.state.test_trace_store import begun
 from tests.traces.stored import begin_run
@@ -273,6 +273,25 @@ def test_a_trace_that_cannot_be_read_stays_alone(
     assert moved.left[0].startswith(f"run '{path.stem}' cannot be read whole: ")
     begin_run(shared.traces, path.stem, [begun()]).close()
     assert export_files(shared, source, silent).left == [f"run '{path.stem}' differs in the files"]
+
+
+def test_a_run_whose_process_is_gone_is_moved_once_and_whole(
+    postgres: Cluster, tmp_path: Path
+) -> None:
+    """Also before a list has looked at it."""
+    url = postgres.new_database()
+    gone, shared = (SharedState(url, tmp_path, tmp_path) for _ in range(2))
+    target = files(tmp_path / "a")
+    run = "20261101-100000-00000a"
+    happened = events(run, "How many?")[:5]
+    writer = begin_run(gone.traces, run, happened)
+    writer.flush()
+    gone.traces.forget(writer)
+    shared.database.call("UPDATE conductor_leases SET until = clock_timestamp()")
+    assert export_files(shared, target, silent).counts["runs"] == 1
+    assert list(target.traces.events(run)) == happened
+    for again in (export_files(shared, target, silent), import_files(target, shared, silent)):
+        assert (again.counts.total(), again.left) == (0, [])
 
 
 def test_an_attachment_that_was_changed_is_told_and_left(

@@ -169,7 +169,9 @@ def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
     paths = target.paths
     database = source.database
     for run, size, written, live in database.call(
-        "SELECT r.run, r.size, r.written, COALESCE(l.until > clock_timestamp(), false)"
+        # The row of a run whose process is gone is that of its beginning, until somebody lists it
+        "SELECT r.run, COALESCE(l.size, r.size), COALESCE(l.written, r.written),"
+        " COALESCE(l.until > clock_timestamp(), false)"
         " FROM conductor_runs r LEFT JOIN conductor_leases l ON l.run = r.run ORDER BY r.day, r.run"
     ):
         if live:
@@ -235,7 +237,7 @@ def export_days(source: SharedState, address: str, tell: Tell) -> Moved:
     moved = Moved()
     files.create_dir(root)
     for day, runs, size, live in source.database.call(
-        "SELECT r.day, array_agg(r.run ORDER BY r.run), sum(r.size)::bigint,"
+        "SELECT r.day, array_agg(r.run ORDER BY r.run), sum(COALESCE(l.size, r.size))::bigint,"
         " bool_or(COALESCE(l.until > clock_timestamp(), false)) FROM conductor_runs r"
         " LEFT JOIN conductor_leases l ON l.run = r.run"
         " WHERE r.day < (clock_timestamp() AT TIME ZONE 'UTC')::date GROUP BY r.day ORDER BY r.day"
@@ -312,7 +314,10 @@ def _import_run(source: FileState, target: SharedState, run: str) -> str | None:
     attachments = sorted({digest.decode() for digest in NAMED.findall(content)})
     if add_run(target.database, row, blocks, attachments):
         return None
-    size = "SELECT size FROM conductor_runs WHERE day = %s AND run = %s"
+    size = (
+        "SELECT COALESCE(l.size, r.size) FROM conductor_runs r"
+        " LEFT JOIN conductor_leases l ON l.run = r.run WHERE r.day = %s AND r.run = %s"
+    )
     if target.database.call(size, day_of(run), run) == [(len(content),)]:
         return ""
     return "differs in the database"
