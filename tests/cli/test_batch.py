@@ -121,6 +121,26 @@ def test_what_a_request_of_openais_form_wants_reaches_the_worker(
     assert (sent["max_tokens"], sent["stop"]) == (50, ["END"])
 
 
+def test_an_answer_is_as_long_as_its_request_of_openais_form_wants(
+    one_worker: Stage, tmp_path: Path
+) -> None:
+    """What its own `max_tokens` cuts is an answer, as in `serve`; what another limit cuts is none."""
+    one_worker.models["alpha"] = says("seven or", finish="length")
+    lines = [chat("number 7", max_tokens=7), chat("number 7", max_tokens=70) | {"custom_id": "b"}]
+    source = write(tmp_path / "q.jsonl", lines)
+    out = tmp_path / "a.jsonl"
+    command = ("batch", source, "-o", out, "--yes")
+    one_worker.ends(7, *command, told=("1 answer in", "1 question failed"))
+    ((answer,), (failed,)) = read(out), read(tmp_path / "a.failed.jsonl")
+    (choice,) = answer["response"]["body"]["choices"]
+    assert (answer["custom_id"], choice["finish_reason"]) == ("a", "length")
+    assert choice["message"]["content"] == "seven or"
+    assert (failed["custom_id"], failed["error"]["reason"]) == ("b", "answer_truncated")
+    asked = len(one_worker.asked("alpha"))
+    one_worker.ends(7, *command, told="2 of 2 questions are done")
+    assert len(one_worker.asked("alpha")) == asked
+
+
 def test_json_is_demanded_where_a_request_of_openais_form_does(
     one_worker: Stage, tmp_path: Path
 ) -> None:

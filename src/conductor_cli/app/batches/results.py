@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from conductor_cli.app.batches.input_forms import BatchItem, input_hash, is_openai
+from conductor_cli.core.continuation import who_answers
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.fast_copies import fast_replace
 from conductor_cli.core.mappings import without_empty
@@ -57,15 +58,28 @@ def batch_result_of(item: BatchItem, trace: Trace, *, stores: bool) -> BatchResu
     cost: dict[str, Any] = {}
     if trace.usage.cost:
         cost = {"cost": float(trace.usage.cost)}
-    if trace.error is not None:
-        line = _failed_fields(item) | {"error": _error_fields(trace.error) | cost}
+    failure = trace.error
+    if failure is not None and _is_as_long_as_asked(trace):
+        failure = None
+    if failure is not None:
+        line = _failed_fields(item) | {"error": _error_fields(failure) | cost}
     elif is_openai(item.fields):
         line = _openai_fields(item, trace) | cost | {"input": input_hash(item.fields)}
     else:
         line = _answer_fields(item, trace) | cost
         if stores and trace.stored:
             line["run"] = trace.run
-    return BatchResult(line=line, cost=trace.usage.cost, failure=trace.error)
+    return BatchResult(line=line, cost=trace.usage.cost, failure=failure)
+
+
+def _is_as_long_as_asked(trace: Trace) -> bool:
+    """Return whether an answer has no end because its own request wants no more tokens of it."""
+    conversation = trace.question.conversation
+    last = who_answers(trace)
+    if conversation is None or conversation.max_tokens is None or last is None:
+        return False
+    is_cut = trace.error is not None and trace.error.reason == "answer_truncated"
+    return is_cut and last.usage.tokens_out >= conversation.max_tokens
 
 
 def _failed_fields(item: BatchItem) -> dict[str, Any]:
@@ -101,11 +115,12 @@ def _answer_fields(item: BatchItem, trace: Trace) -> dict[str, Any]:
 def _openai_fields(item: BatchItem, trace: Trace) -> dict[str, Any]:
     """Return a line of answers as OpenAI writes it."""
     message = {"role": "assistant", "content": trace.answer}
+    finish = "stop" if trace.error is None else "length"
     body = {
         "id": f"chatcmpl-{trace.run}",
         "object": "chat.completion",
         "model": "conductor",
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "choices": [{"index": 0, "message": message, "finish_reason": finish}],
         "usage": {
             "prompt_tokens": trace.usage.tokens_in,
             "completion_tokens": trace.usage.tokens_out,
