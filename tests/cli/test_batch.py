@@ -23,7 +23,7 @@ import pytest
 
 from conductor_cli.app import evaluation, ray_jobs
 from conductor_cli.app.batches.failure_rules import MAX_REFUSED
-from tests.cli.stage import Stage, finished, limit_file_size, refuses, says, stalls
+from tests.cli.stage import TWO, Stage, finished, limit_file_size, refuses, says, stalls
 from tests.servers import SeenRequest, Wire
 
 # US dollars for a million tokens: an answer costs 0.007
@@ -728,6 +728,25 @@ def test_a_batch_stops_at_its_cost_and_goes_on_with_more(one_worker: Stage, tmp_
     assert 0 < some < 12
     one_worker.ok(*command, "5", told=(f"continuing {out}: {some} of 12", "12 answers"))
     assert len({answer["id"] for answer in read(out)}) == 12
+
+
+def test_a_cost_that_is_not_known_whole_is_told_as_that(stage: Stage, tmp_path: Path) -> None:
+    """Also when a batch that has failures goes on: a plus, as in lists of runs."""
+    stage.configure(workers={"alpha": "", "beta": PRICE})
+    stage.plan = TWO
+    source = numbers(tmp_path / "q.jsonl", 1)
+    out = tmp_path / "a.jsonl"
+    command = ("-o", out, "--yes")
+    told = f"1 answer in {out}, $0.0070+\n"
+    stage.ok("batch", source, *command, told=told)
+    assert [(line["cost"], line["unpriced"]) for line in read(out)] == [(0.007, 2)]
+    stage.models["beta"] = refuses(400)
+    stage.models["alpha"] = says("half of it", finish="length")
+    stage.ends(7, "batch", numbers(source, 2), *command, told=told)
+    (failed,) = read(tmp_path / "a.failed.jsonl")
+    assert failed["error"]["unpriced"] > 0
+    again = stage.ends(7, "batch", tmp_path / "a.failed.jsonl", *command, told="$0.0070+")
+    assert "no effect" not in again.err
 
 
 def test_what_a_batch_has_spent_takes_one_line_where_it_goes_on(

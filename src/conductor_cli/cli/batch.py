@@ -37,7 +37,7 @@ from conductor_cli.cli.progress import ProgressDisplay, show_progress
 from conductor_cli.cli.session import Session
 from conductor_cli.cli.signals import on_signal
 from conductor_cli.core.errors import ConfigError, Failure, PolicyError, UsageError
-from conductor_cli.core.formatting import format_count, format_money
+from conductor_cli.core.formatting import format_cost_cell, format_count
 from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
@@ -342,7 +342,7 @@ def _rate(
         if progress.failed:
             details.append(f"{progress.failed:,} failed")
         if progress.cost:
-            details.append(format_money(progress.cost))
+            details.append(format_cost_cell(progress.cost, progress.unpriced))
         display.update("", progress.done, progress.total, ", ".join(details))
 
     return show
@@ -352,7 +352,7 @@ def _report(session: Session, progress: batches.BatchProgress, request: _Request
     """Say what came of the batch, and how to ask the failed ones again; returns the exit code."""
     cost = ""
     if progress.cost:
-        cost = f", {format_money(progress.cost)}"
+        cost = f", {format_cost_cell(progress.cost, progress.unpriced)}"
     session.tell(f"{format_count(progress.answered, 'answer')} in {request.out}{cost}")
     if not progress.failed:
         return 0

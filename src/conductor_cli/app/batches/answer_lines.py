@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final, Literal
 from conductor_cli.app.batches.input_forms import is_failure, read_json
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.serialization import encode_line
-from conductor_cli.core.usage import stated_dollars
+from conductor_cli.core.usage import stated_dollars, token_count
 from conductor_cli.system.disk import READABLE_MODE, temporary_path
 
 REMOVE_LINE: Final = "remove that line, or name another file with -o"
@@ -214,16 +214,25 @@ def cost_of(fields: Mapping[str, Any]) -> Decimal:
 
     Raises `UsageError`.
     """
-    # A failure repeats the line of the input, which may have any field.
-    owner = fields
-    if is_failure(fields):
-        owner = fields["error"]
-    stated = owner.get("cost") or 0
+    stated = _fields_of_cost(fields).get("cost") or 0
     cost = stated_dollars(stated)
     if cost is None:
         message = f"its cost is no amount of US dollars: {stated!r:.40}"
         raise UsageError(message, hint=REMOVE_LINE)
     return cost
+
+
+def unpriced_of(fields: Mapping[str, Any]) -> int:
+    """Return how many calls of a line of answers or failures had no price."""
+    return token_count(_fields_of_cost(fields).get("unpriced"))
+
+
+def _fields_of_cost(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what says what a line has cost. A failure repeats the input, which has any field."""
+    if is_failure(fields):
+        reason: Mapping[str, Any] = fields["error"]
+        return reason
+    return fields
 
 
 def failed_path(answers: Path) -> Path:

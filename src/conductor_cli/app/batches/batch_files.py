@@ -30,6 +30,7 @@ from conductor_cli.app.batches.answer_lines import (
     json_line,
     mend_last_line,
     rewriting,
+    unpriced_of,
     written_lines,
 )
 from conductor_cli.app.batches.checked_input import CheckedInput
@@ -113,7 +114,11 @@ def _open_locked(source: Path, answers: Path, locks: Path, stack: ExitStack) -> 
         stack.callback(_drop_answered_since, answers, failures)
     else:
         stack.callback(_drop_answered, answered.ids, failures)
-    progress = BatchProgress(total=counts.total, cost=max(answered.cost + failed.cost, recorded))
+    progress = BatchProgress(
+        total=counts.total,
+        cost=max(answered.cost + failed.cost, recorded),
+        unpriced=answered.unpriced + failed.unpriced,
+    )
     if is_retry:
         # All are read before the first of them is written again
         questions = QuestionList([*_items_left(read_items(source), answered)])
@@ -184,10 +189,12 @@ class _WrittenLines:
         keys = array("q")
         self.path = path
         self.cost = Decimal(0)
+        self.unpriced = 0
         for fields in written_lines(path):
             ids.append(hash(id_of(fields)))
             keys.append(hash(_written_key(fields)))
             self.cost += cost_of(fields)
+            self.unpriced += unpriced_of(fields)
         self.ids = HashSet(ids)
         self.keys = HashSet(keys)
 

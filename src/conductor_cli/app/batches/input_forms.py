@@ -314,7 +314,9 @@ _EFFECTIVE: Final = frozenset(
 _OWN_FIELDS: Final = frozenset({"id", "question", "system", "schema"})
 """The fields of a line in our own form that are read."""
 
-_WRITTEN_FIELDS: Final = _OWN_FIELDS | {"error", "answer", "tokens", "cost", "input", "run"}
+_WRITTEN_FIELDS: Final = _OWN_FIELDS | (
+    {"error", "answer", "tokens", "cost", "unpriced", "input", "run"}
+)
 """Those, and the fields of answers and failures, which may be asked again."""
 
 

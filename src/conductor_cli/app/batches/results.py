@@ -20,22 +20,27 @@ class BatchResult:
     """What became of a question.
 
     Its `line` is one of the answers, or of the failures where there is a `failure`. The cost is in
-    US dollars, None where it is unknown.
+    US dollars, None where it is unknown; `unpriced` calls had no price.
     """
 
     line: Mapping[str, Any]
     cost: Decimal | None = None
+    unpriced: int = 0
     failure: Failure | None = None
 
 
 @dataclass(frozen=True, kw_only=True)  # Without slots for `fast_replace`
 class BatchProgress:
-    """How many of `total` questions were answered, how many failed, and what all of it cost."""
+    """How many of `total` questions were answered, how many failed, and what all of it cost.
+
+    That is all that is known of it: `unpriced` calls had no price.
+    """
 
     total: int
     answered: int = 0
     failed: int = 0
     cost: Decimal = Decimal(0)
+    unpriced: int = 0
 
     @property
     def done(self) -> int:
@@ -44,9 +49,10 @@ class BatchProgress:
     def after(self, result: BatchResult) -> BatchProgress:
         """Return the progress when this result counts, too."""
         cost = self.cost + (result.cost or Decimal(0))
+        unpriced = self.unpriced + result.unpriced
         if result.failure is not None:
-            return fast_replace(self, failed=self.failed + 1, cost=cost)
-        return fast_replace(self, answered=self.answered + 1, cost=cost)
+            return fast_replace(self, failed=self.failed + 1, cost=cost, unpriced=unpriced)
+        return fast_replace(self, answered=self.answered + 1, cost=cost, unpriced=unpriced)
 
 
 def batch_result_of(item: BatchItem, trace: Trace, *, stores: bool) -> BatchResult:
@@ -57,7 +63,9 @@ def batch_result_of(item: BatchItem, trace: Trace, *, stores: bool) -> BatchResu
     """
     cost: dict[str, Any] = {}
     if trace.usage.cost:
-        cost = {"cost": float(trace.usage.cost)}
+        cost["cost"] = float(trace.usage.cost)
+    if trace.usage.unpriced:
+        cost["unpriced"] = trace.usage.unpriced
     failure = trace.error
     if failure is not None and _is_as_long_as_asked(trace):
         failure = None
@@ -69,7 +77,8 @@ def batch_result_of(item: BatchItem, trace: Trace, *, stores: bool) -> BatchResu
         line = _answer_fields(item, trace) | cost
         if stores and trace.stored:
             line["run"] = trace.run
-    return BatchResult(line=line, cost=trace.usage.cost, failure=failure)
+    usage = trace.usage
+    return BatchResult(line=line, cost=usage.cost, unpriced=usage.unpriced, failure=failure)
 
 
 def _is_as_long_as_asked(trace: Trace) -> bool:

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.app.batches.answer_lines import cost_of, id_of, json_line
+from conductor_cli.app.batches.answer_lines import cost_of, id_of, json_line, unpriced_of
 from conductor_cli.app.batches.batch_files import Batch
 from conductor_cli.app.batches.id_index import LineOffsets
 from conductor_cli.app.batches.input_forms import BatchItem, read_json
@@ -283,5 +283,7 @@ class SharedQuestions:
             fields = read_json(raw)
             if self._is_written(id_of(fields)):
                 continue
-            result = BatchResult(line=fields, cost=cost_of(fields), failure=failure)
+            cost = cost_of(fields)
+            unpriced = unpriced_of(fields)
+            result = BatchResult(line=fields, cost=cost, unpriced=unpriced, failure=failure)
             self._batch.files.write(result)
