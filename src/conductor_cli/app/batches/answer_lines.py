@@ -168,7 +168,7 @@ def _is_cut_off(raw: bytes, *, is_first: bool) -> bool:
 
     The first line must look like ours: nothing before it shows that.
     """
-    beginnings = (b'{"',)
+    beginnings: tuple[bytes, ...] = (b'{"',)
     if is_first:
         beginnings = FIRST_BEGINNINGS
     if not raw.startswith(beginnings):
