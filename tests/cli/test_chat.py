@@ -243,14 +243,18 @@ def test_a_named_conversation_goes_on_in_another_chat(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     began = talk("/name sky", "Why is it blue?", "Sure?", "/undo")
+    editor = f"acp-{'0' * 16}"
+    ChatSession(GlobalOptions(), RunOptions()).session.conversations.set(editor, "x")
     chat = talk("/name", "/name sky", "And at night?", "/new", "Something else?", "/name sky")
     assert [turn.question for turn in chat.runs[0].question.history] == ["Why is it blue?"]
     assert chat.runs[0].question.parent == began.turns[0].run
     printed = capsys.readouterr()
     assert f"sky   {began.turns[0].run}" in printed.out
+    assert editor not in printed.out
     assert "there is another conversation sky" in printed.err
     assert ChatSession(GlobalOptions(), RunOptions()).session.conversations.read() == {
-        "sky": chat.runs[0].run
+        "sky": chat.runs[0].run,
+        editor: "x",
     }
 
 

@@ -31,8 +31,10 @@ from conductor_cli.core.pool import DayLimits
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import Usage
+from conductor_cli.state import records
 from conductor_cli.state.interfaces import USER, Spender
 from conductor_cli.state.opening import FileState, State, open_state
+from conductor_cli.state.postgres import records as shared_records
 from conductor_cli.state.postgres import traces as shared
 from conductor_cli.state.stored_run import RunQuery, StoredRun
 from tests.state.cluster import Cluster
@@ -317,6 +319,18 @@ def test_a_name_stands_for_the_end_of_its_conversation(state: State) -> None:
     for name, run in (("pears", "1"), ("plums", "2"), ("pears", "3")):
         names.set(name, run)
     assert [*names.read().items()] == [("pears", "3"), ("plums", "2")]
+
+
+def test_names_of_editors_displace_none_of_a_person(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An editor has a new one whenever it is opened."""
+    for module in (records, shared_records):
+        monkeypatch.setattr(module, "MAX_NAMES", 3)
+    sessions = [f"acp-{number:016x}" for number in range(5)]
+    for name in ("plums", "pears", "acp-mine", *sessions, "apples"):
+        state.conversations.set(name, RUNS[0])
+    assert [*state.conversations.read()] == ["apples", *sessions[:1:-1], "acp-mine", "pears"]
 
 
 def test_attachments_are_kept_as_long_as_a_run_names_them(state: State) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +40,7 @@ from conductor_cli.core.plan import Plan
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace, describe_left_out
 from conductor_cli.models.recipients import recipient_of
+from conductor_cli.state.interfaces import is_editor_session
 from conductor_cli.state.stored_run import OFFERED_NAMES, run_names
 from conductor_cli.system.terminal_tables import Column, terminal_width
 from conductor_cli.views.base import Stdout
@@ -400,12 +400,18 @@ async def _name(chat: ChatSession, argument: str) -> None:
     out.print_notice(
         f"this conversation is called {chat.name}" if chat.name else "this conversation has no name"
     )
-    named = chat.session.conversations.read()
+    named = _named(chat)
     if named:
-        out.print_table((Column("NAME", shrink=12), "LAST RUN"), [*islice(named.items(), 20)])
+        out.print_table((Column("NAME", shrink=12), "LAST RUN"), named[:20])
         out.print_notice(
             "/new, then /name NAME goes on with one; outside: conductor chat --name NAME"
         )
+
+
+def _named(chat: ChatSession) -> list[tuple[str, str]]:
+    """Return the names that persons gave, with the last run of each, the newest first."""
+    names = chat.session.conversations.read()
+    return [(name, run) for name, run in names.items() if not is_editor_session(name)]
 
 
 async def _copy(chat: ChatSession, _: str) -> None:
@@ -497,7 +503,7 @@ COMMANDS: Final = {
             takes="[NAME]",
             help="name this conversation, go on with a named one, or list them",
             act=_name,
-            offers=(lambda chat: chat.session.conversations.read().items(),),
+            offers=(_named,),
         ),
         SlashCommand(
             name="mode",

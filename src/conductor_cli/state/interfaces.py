@@ -527,6 +527,15 @@ class AttachmentStore(ABC):
         """Return how many bytes `prune` would free if the traces of these runs were deleted."""
 
 
+EDITOR_PREFIX: Final = "acp-"  # How the name of an editor's conversation begins
+EDITOR_SESSION: Final = re.compile(rf"{EDITOR_PREFIX}[0-9a-f]{{16}}")
+
+
+def is_editor_session(name: str) -> bool:
+    """Return whether a conversation has the name that `acp` gave it, and not one of a person's."""
+    return EDITOR_SESSION.fullmatch(name) is not None
+
+
 def is_sha256(text: str) -> bool:
     """Return whether a text is such a hash, in small letters."""
     return re.fullmatch(r"[0-9a-f]{64}", text) is not None

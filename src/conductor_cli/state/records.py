@@ -18,7 +18,8 @@ import re
 import sqlite3
 import stat
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -28,7 +29,7 @@ from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.learning import RatedBy, Rating, RatingShare, Verdict
 from conductor_cli.core.serialization import dump
-from conductor_cli.state.interfaces import AttachmentStore, StoredRatings
+from conductor_cli.state.interfaces import AttachmentStore, StoredRatings, is_editor_session
 from conductor_cli.state.stored_run import SUFFIX
 from conductor_cli.state.trace_file import open_trace, raw_lines
 from conductor_cli.system.disk import (
@@ -41,7 +42,10 @@ from conductor_cli.system.disk import (
 
 VERDICTS: Final = frozenset(get_args(Verdict))
 RATERS: Final = frozenset(get_args(RatedBy))
-MAX_NAMES: Final = 1000  # Names that are kept; the one that was set first is forgotten first
+MAX_NAMES: Final = 1000
+"""Names that are kept, of persons and as many of editors; the one that was set first is forgotten
+first.
+"""
 NAMED: Final = re.compile(rb'"sha256":\s?"([0-9a-f]{64})"')  # How an event names an attachment
 REQUEST_SECONDS: Final = 24 * 3600  # How long the request of an `Idempotency-Key` is known
 CLAIM_SECONDS: Final = 10.0  # How long a process waits for another one that claims a request
@@ -204,12 +208,24 @@ class Names:
                 older = self.read()
                 older.pop(name, None)
                 newest = {name: value} | older
-                kept = dict(reversed([*newest.items()][:MAX_NAMES]))
+                kept = dict(reversed(_newest_of_each_kind(newest)))
                 write_atomically(
                     self._path, json.dumps(kept, ensure_ascii=False, indent=1) + "\n", mode=0o600
                 )
         except OSError as error:
             raise _unwritable(self._path, error) from None
+
+
+def _newest_of_each_kind(names: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the names that are kept. An editor has a new one whenever it is opened."""
+    counts = Counter[bool]()
+    kept = []
+    for name, value in names.items():
+        kind = is_editor_session(name)
+        counts[kind] += 1
+        if counts[kind] <= MAX_NAMES:
+            kept.append((name, value))
+    return kept
 
 
 class RequestClaims:

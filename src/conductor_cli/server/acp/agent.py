@@ -44,13 +44,13 @@ from conductor_cli.server.acp.content import Block
 from conductor_cli.server.acp.session import (
     COMMANDS,
     MODES,
-    PREFIX,
     Directories,
     EditorSession,
     working_directory,
 )
 from conductor_cli.server.acp.updates import EditorFeed, clean
 from conductor_cli.server.options import ServerOptions
+from conductor_cli.state.interfaces import EDITOR_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +123,7 @@ class EditorAgent:
         **_: Any,  # noqa: ANN401 - what later versions add
     ) -> NewSessionResponse:
         """Begin a session in a directory."""
-        session = self._open(f"{PREFIX}{secrets.token_hex(8)}", cwd)
+        session = self._open(f"{EDITOR_PREFIX}{secrets.token_hex(8)}", cwd)
         modes = self._begin(session, additional_directories, mcp_servers)
         return NewSessionResponse(session_id=session.id, modes=modes)
 

@@ -43,13 +43,13 @@ from conductor_cli.server.acp.content import Block, read_prompt
 from conductor_cli.server.acp.updates import EditorFeed, plan_text
 from conductor_cli.server.options import ServerOptions
 from conductor_cli.server.runs.run_starter import RunStarter, ServedJob
+from conductor_cli.state.interfaces import EDITOR_PREFIX
 from conductor_cli.state.opening import open_state
 from conductor_cli.views.run_text import describe_outcome, with_hint
 
 if TYPE_CHECKING:
     from acp.schema import StopReason
 
-PREFIX: Final = "acp-"  # How the name of an editor's conversation begins
 
 MODES: Final[dict[Mode, str]] = {
     "mini": "One worker, without a plan",
@@ -156,7 +156,7 @@ class EditorSession:
         """
         state = open_state(self.starter.settings().paths)
         run = None
-        if self.id.startswith(PREFIX):
+        if self.id.startswith(EDITOR_PREFIX):
             run = state.conversations.read().get(self.id)
         if run is None:
             message = f"there is no stored session {self.id!r:.60}"

@@ -25,6 +25,7 @@ from conductor_cli.core.ledger import NO_DAY_LIMITS
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.state.interfaces import (
+    EDITOR_SESSION,
     NANO,
     USER,
     AttachmentStore,
@@ -108,8 +109,13 @@ class SharedConversations:
         self._database = database
 
     def read(self) -> dict[str, str]:
-        newest = "SELECT name, run FROM conductor_names ORDER BY used DESC LIMIT %s"
-        return {str(name): str(run) for name, run in self._database.call(newest, MAX_NAMES)}
+        newest = (
+            "SELECT name, run FROM (SELECT name, run, used, row_number() OVER"
+            " (PARTITION BY name ~ %s ORDER BY used DESC) AS place FROM conductor_names) n"
+            " WHERE place <= %s ORDER BY used DESC"
+        )
+        rows = self._database.call(newest, f"^{EDITOR_SESSION.pattern}$", MAX_NAMES)
+        return {str(name): str(run) for name, run in rows}
 
     def set(self, name: str, run: str) -> None:
         upsert = (
