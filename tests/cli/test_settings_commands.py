@@ -381,7 +381,7 @@ def test_every_action_of_the_command_says_what_it_did(
         patch.setattr(
             database,
             "time",
-            SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() + 600),
+            SimpleNamespace(**vars(time) | {"time": lambda: time.time() + 600}),
         )
         assert "is 10 min 0 s ahead of that of the database" in stage.inside("state", "check").err
     monkeypatch.setenv(

@@ -6,9 +6,11 @@ Exact over many processes, holds that expire, and a database that goes away.
 from __future__ import annotations
 
 import asyncio
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -276,6 +278,19 @@ def test_the_clock_of_the_database_says_which_day_it_is(database: Database) -> N
     database.close()
     reserve(spend)
     assert [row.day for row in read_shared_spent(database, LONG_AGO)] == [database.now().date()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has that clock")
+def test_a_day_begins_also_while_the_machine_sleeps(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection to a database on the same machine lives on, and one clock stands still."""
+    before = database.now()
+    clock = time.clock_gettime
+    asleep = {time.CLOCK_BOOTTIME: 86_400.0}
+    monkeypatch.setattr(time, "clock_gettime", lambda kind: clock(kind) + asleep.get(kind, 0.0))
+    slept = database.now() - before
+    assert timedelta(days=1) <= slept < timedelta(days=1, minutes=1)
 
 
 def test_the_setting_names_the_database_of_the_limits(

@@ -16,6 +16,7 @@ import os
 import re
 import secrets
 import selectors
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -126,7 +127,7 @@ class Database:
         """
         if not self._started:
             self.call("SELECT 1")
-        return datetime.fromtimestamp(self._started + time.monotonic(), UTC).astimezone()
+        return datetime.fromtimestamp(self._started + _seconds(), UTC).astimezone()
 
     def call(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Execute one statement and return its rows. Raises `StateUnavailable` and `ConfigError`.
@@ -311,7 +312,7 @@ class Database:
             raise StateUnavailable(
                 "the database of the state is read-only", hint=hint, reason="state"
             )
-        self._started = row[0] - time.monotonic()
+        self._started = row[0] - _seconds()
         self.clock_ahead = row[0] - time.time()
         self._away_until = 0.0
         return connection
@@ -340,6 +341,17 @@ class Database:
 
 
 _HINT: Final = "nothing is called before it answers; conductor state check says more"
+
+
+def _seconds() -> float:
+    """Return the seconds of a clock that goes on while this machine sleeps, where it has one.
+
+    A database on the same machine keeps its connections meanwhile, so nobody asks it for the time
+    again.
+    """
+    if sys.platform == "linux":
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
 
 
 def _refuse(version: int) -> NoReturn:
