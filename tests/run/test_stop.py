@@ -18,7 +18,7 @@ from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.trace import Trace
-from conductor_cli.core.usage import Price, Usage
+from conductor_cli.core.usage import FREE, Price, Usage
 from conductor_cli.models.base import ScriptedModel, ScriptItem
 from conductor_cli.run import Orchestra, Run
 from conductor_cli.run.state import StopKind
@@ -439,3 +439,53 @@ def test_a_run_that_another_process_goes_on_with_stays_one_run_wherever_it_was_l
         assert len(lost) == sum(record.state == "running" for record in steps)
         done = sum(record.state == "done" for record in steps)
         assert sum(len(model.requests) for model in workers.values()) == 3 - done
+
+
+def go_on_with(config: Orchestra, earlier: Trace) -> tuple[Run, list[ev.Event]]:
+    """Go on with the run of a process that is gone, to its end."""
+
+    async def main() -> tuple[Run, list[ev.Event]]:
+        run = start(config, earlier.question, resume=earlier, id=earlier.run)
+        return run, await read(run)
+
+    return virtually(main())
+
+
+def test_what_a_lost_call_may_have_cost_counts_in_the_limits_of_its_run() -> None:
+    """So the calls of all processes together stay below the limit of one run."""
+    price = Price(input=Decimal(0), output=Decimal(1000))
+    pool = pool_of("ann", price=price, options={"max_tokens": 1000})
+    limits = Limits(cost=Decimal("1.5"))
+    plan = ["A | - | one"]
+    _, events = play(setting(plan, {"ann": says("x")}, pool=pool, limits=limits))
+    begun = next(index for index, event in enumerate(events) if isinstance(event, ev.StepStarted))
+    left = fold(events[: begun + 1])
+    again = says("again")
+    run, after = go_on_with(setting(plan, {"ann": again}, pool=pool, limits=limits), left)
+    assert run.trace.answer == "again"
+    assert [request.max_tokens for request in again.requests] == [500]
+    # That process is gone, too, and the limit has no room for a third call
+    begun_again = next(n for n, event in enumerate(after) if isinstance(event, ev.StepStarted))
+    lost_again = [*events[: begun + 1], *after[: begun_again + 1]]
+    third = says("third")
+    run, _ = go_on_with(setting(plan, {"ann": third}, pool=pool, limits=limits), fold(lost_again))
+    assert third.requests == []
+    assert run.trace.error is not None
+    assert run.trace.error.reason == "limit_cost"
+
+
+def test_what_a_lost_plan_may_have_cost_counts_in_the_limits_of_its_run() -> None:
+    options: dict[str, Any] = {
+        "price": Price(input=Decimal(0), output=Decimal(1000)),
+        "pool": pool_of("ann", price=FREE),
+        "limits": Limits(cost=Decimal(2)),
+    }
+    planner = ScriptedModel([["A | - | one"]])
+    _, events = play(setting(planner, **options))
+    again = ScriptedModel([["A | - | one"]])
+    go_on_with(setting(again, **options), fold(events[:1]))
+    (lost,), (made,) = planner.requests, again.requests
+    assert lost.max_tokens is not None
+    assert made.max_tokens is not None
+    assert lost.max_tokens > 1000
+    assert lost.max_tokens + made.max_tokens <= 2000

@@ -296,8 +296,7 @@ class Attempt:
         state = self._state
         prompt = self._prompt()
         messages = self.repair or prompt
-        if state.record(self._number).last and state.nesting.final:
-            self._conversation = state.policy.question_for(self.worker.name).conversation
+        self._conversation = self._conversation_of_client()
         tools = None
         # A step whose client has tools does not get others: one reply cannot wait for both.
         if self._conversation is None or not self._conversation.tools:
@@ -434,10 +433,7 @@ class Attempt:
         tokens = conversation_tokens(messages, self._offered_tools(tools))
         # Turns, slot, reservation: always in this order, so that no two calls wait for each other.
         async with resources.turn(model), resources.provider_slot(worker), resources.call_slots:
-            wanted = self._reply_token_limit(tokens)
-            usual = 0
-            if not self._is_limit_configured:
-                usual = state.team.worker_profile.max_tokens
+            wanted, usual = self._wanted_tokens(tokens)
             reservation = await resources.reserve(tokens, wanted, worker.price, worker, usual)
             request = self._request(messages, reservation.answer, tools)
             self._tags = ClosingTagFilter("\n".join(message.content for message in messages))
@@ -533,6 +529,30 @@ class Attempt:
         """Add a piece of text to what is known of a call, and to the events of the run."""
         call.written += (text, thinking)
         self._add_text(self._tags.feed(text), thinking)
+
+    def _wanted_tokens(self, tokens_in: int) -> tuple[int, int]:
+        """Return the most tokens of a reply, and how many are usual where nobody has set that."""
+        usual = 0
+        if not self._is_limit_configured:
+            usual = self._state.team.worker_profile.max_tokens
+        return self._reply_token_limit(tokens_in), usual
+
+    def count_as_lost(self, prompt: tuple[Message, ...], calls: int) -> None:
+        """Count so many calls with this prompt in the limits of the run: their process is gone.
+
+        What they have used nobody knows, so the most that each can have counts.
+        """
+        self._conversation = self._conversation_of_client()
+        tokens = prompt_tokens(prompt)
+        wanted, usual = self._wanted_tokens(tokens)
+        for _ in range(calls):
+            self._state.resources.count_lost_call(tokens, wanted, self.worker.price, usual)
+
+    def _conversation_of_client(self) -> Conversation | None:
+        """Return the client's conversation, where this attempt gives its next reply."""
+        if not self._state.record(self._number).last or not self._state.nesting.final:
+            return None
+        return self._state.policy.question_for(self.worker.name).conversation
 
     @property
     def _is_limit_configured(self) -> bool:

@@ -13,7 +13,7 @@ import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -363,6 +363,17 @@ class RunResources:
             raise LimitReached(
                 "today's limit has cut a reply to what was left", reason=reservation.cut
             )
+
+    def count_lost_call(self, tokens_in: int, answer: int, price: Price | None, usual: int) -> None:
+        """Count the most that a call can have used whose process is gone, in the run's own limits.
+
+        The day has it already: what was reserved there goes on to count.
+        """
+        with suppress(LimitReached):  # then another call has no room either
+            lost = self.ledger.reserve(tokens_in, answer, price, call=False, usual=usual)
+            if lost is not None:
+                used = Usage(tokens_in=tokens_in, tokens_out=lost.answer, cost=lost.cost)
+                self.ledger.settle(lost, used)
 
     async def _reserve(
         self, tokens_in: int, answer: int, price: Price | None, worker: Worker | None, usual: int

@@ -176,6 +176,9 @@ class PlanStream:
             if self._may_think:
                 wanted += THINKING_TOKENS
             tokens_in = prompt_tokens(request.messages)
+            if state.planning.was_lost:
+                resources.count_lost_call(tokens_in, wanted, price, usual)
+                state.planning.was_lost = False
             reservation = await resources.reserve(tokens_in, wanted, price, None, usual)
             if request.max_tokens != reservation.answer:
                 request = replace(request, max_tokens=reservation.answer)

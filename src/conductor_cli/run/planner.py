@@ -44,7 +44,7 @@ from conductor_cli.core.pool import Pool
 from conductor_cli.core.trace import ENDED, StepRecord, Trace, find_step
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.base import Model
-from conductor_cli.run.attempt import retry_wait
+from conductor_cli.run.attempt import Attempt, retry_wait
 from conductor_cli.run.circuits import FAILURE_WORDS
 from conductor_cli.run.plan_stream import REVIEW, PlanStream, announce_parsed
 from conductor_cli.run.state import RunState
@@ -151,6 +151,7 @@ def _unusable(state: RunState, record: StepRecord) -> set[str]:
     return dead | set(state.resources.down) | set(state.resources.skipped)
 
 
+TAKEN_OVER: Final = "taken_over"  # Why a call has no end: its process is gone
 FINISH: Final = "Answer the question, using what the earlier steps found."
 
 
@@ -272,7 +273,8 @@ def _announce(state: RunState, plan: Plan, *, reviewed: bool = False) -> Failure
 def _take_over(state: RunState, trace: Trace) -> bool:
     """Schedule what a process that was lost has left to do. Returns whether its plan is complete.
 
-    What the calls cost that it was making is not known, so each counts as one without a price.
+    What the calls cost that it was making is not known, so each is one without a price, and the
+    limits of the run count the most that it can have cost.
     """
     resources = state.resources
     if not state.nesting.nested:
@@ -284,7 +286,7 @@ def _take_over(state: RunState, trace: Trace) -> bool:
         assert given_up is not None, "a plan is revised because of one of its steps"
         _revise(state, trace.revised, given_up)
     lost = Failure(
-        kind="terminated", message="the process that made this call was lost", reason="taken_over"
+        kind="terminated", message="the process that made this call was lost", reason=TAKEN_OVER
     )
     for record in trace.steps:
         if _was_in_flight(record):
@@ -306,10 +308,23 @@ def _take_over(state: RunState, trace: Trace) -> bool:
                 spent += record.nested.usage
         resources.ledger.count(spent, spent.calls - trace.planning.calls)
         resources.count_tool_calls(sum(len(record.tools) for record in trace.steps))
+    for record in state.trace.steps:
+        _count_lost_calls(state, record)
     if trace.plan is None and any(record.last for record in trace.steps):
         state.finish_plan(state.current_plan())
+    state.planning.was_lost = state.trace.plan is None
     state.wake()
     return state.trace.plan is not None
+
+
+def _count_lost_calls(state: RunState, record: StepRecord) -> None:
+    """Count the calls of attempts whose processes are gone: the last one, and those for tools."""
+    for lost in record.failed:
+        if lost.error.reason != TAKEN_OVER or lost.worker not in state.team.pool:
+            continue
+        turns = {tool.turn for tool in record.tools if tool.attempt == lost.attempt}
+        attempt = Attempt(state, record.number, state.team.pool[lost.worker], lost.attempt)
+        attempt.count_as_lost(record.prompt, 1 + len(turns))
 
 
 def _was_in_flight(record: StepRecord) -> bool:

@@ -146,6 +146,8 @@ class PlanUnderWay:
     """Seconds of the run at which the plan was begun, which is later than 0 where the user had an
     earlier one.
     """
+    was_lost: bool = False
+    """Whether another process was planning, and is gone: its call is not counted yet."""
 
     @property
     def given_up(self) -> tuple[int, ...]:
