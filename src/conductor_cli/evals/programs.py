@@ -24,6 +24,7 @@ import binascii
 import builtins
 import json
 import pickletools
+import re
 import secrets
 import sys
 import time
@@ -249,6 +250,12 @@ def pickled_text(pickled: bytes) -> str:
 # The program in a text
 
 _PYTHON: Final = {"", "python", "python3", "py", "py3"}
+_FENCE: Final = re.compile(
+    r"(?P<fence>`{3,}(?!.*`)|~{3,})[ \t]*(?:\{\.?)?(?P<language>[\w+#-]*).*", re.DOTALL
+)
+"""The line that begins a block: `python`, `{.python}` and `python:sums.py` are one language. A line
+with backticks on both sides is none.
+"""
 # How much deeper than its beginning the end of a block does not stand any more, as in Markdown
 MAX_INDENT: Final = 4
 
@@ -264,17 +271,18 @@ class Program:
 def find_program(text: str, function: str = "") -> Program:
     """Return the program that a text gives.
 
-    Its last block of Python between fences, else the whole text if it is one.
+    The whole text if it is one, whatever its strings hold, else its last block of Python between
+    fences.
 
     LiveCodeBench takes the last block, too. Where a `function` is wanted, the last block that
     defines it counts, since a model often ends with an example of its use. A block of another
     language (`bash`, `text`) counts only if there is no other.
     """
     text = text[-MAX_TEXT:]
+    if _is_python(text):
+        return Program(text, "the whole answer")
     every = list(_blocks(text))
     if not every:
-        if _is_python(text):
-            return Program(text, "the whole answer")
         return Program("", "no code")
     python_blocks: list[int] = []
     for number, (language, _) in enumerate(every):
@@ -296,7 +304,7 @@ def find_program(text: str, function: str = "") -> Program:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the language and the lines of each block between fences.
+    """Yield the language and the lines of each block between fences, of backticks or of tildes.
 
     The last one may have no end. A fence in a docstring, which stands deeper, ends none.
     """
@@ -307,17 +315,17 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
     lines = list[str]()
     for line in text.split("\n"):
         bare = line.strip()
-        mark = bare[: len(bare) - len(bare.lstrip("`"))]
         depth = len(line) - len(line.lstrip())
-        if not fence and len(mark) >= 3:
-            fence = mark
+        opening = None if fence else _FENCE.fullmatch(bare)
+        if opening is not None:
+            fence = opening["fence"]
             indent = depth
-            language = bare[len(mark) :].strip().lower().partition(" ")[0]
+            language = opening["language"].lower()
             is_quoted = False
             lines = []
             continue
         is_inside = is_quoted and depth >= indent + MAX_INDENT and language in _PYTHON
-        if fence and bare.startswith(fence) and not bare.strip("`") and not is_inside:
+        if fence and bare.startswith(fence) and not bare.strip(fence[0]) and not is_inside:
             yield language, "\n".join(lines)
             fence = ""
         elif fence:  # in a list, all lines are as far to the right as the fence
