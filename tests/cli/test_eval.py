@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,21 @@ def test_an_evaluation_that_may_cost_money_needs_a_confirmation(
     # It cannot be enforced
     two_workers.fails(3, "eval", cases, "--systems", "alone", "--yes", "--max-cost", "1")
     assert two_workers.posts == []
+
+
+def test_systems_share_calls_under_a_limit_that_leaves_each_other_room(
+    stage: Stage, cases: Path
+) -> None:
+    """Each call may write its share of what is left, which is another one each time."""
+    price = "price = { input = 0, output = 1000 }"
+    stage.configure(conductor=None, workers={"alpha": price, "beta": price})
+    stage.models = {"alpha": knows(1, 2, 3, 4), "beta": knows(4, 5)}
+    words = ("eval", cases, "--systems", "alone,moa", "--yes", "--json", "--max-cost", "60")
+    spent = stage.ok(*words).json["spent"]
+    rooms = {request.json["max_tokens"] for request in stage.posts}
+    assert len(rooms) > 6
+    assert len(stage.posts) == 6 * (2 + 1)
+    assert Decimal(spent) == Decimal("0.004") * len(stage.posts)
 
 
 def test_a_free_evaluation_starts_at_once(two_workers: Stage, cases: Path) -> None:

@@ -70,6 +70,27 @@ def test_the_same_request_is_asked_once(tmp_path: Path) -> None:
     assert (len(model.requests), kept_in(tmp_path / "calls.jsonl")) == (1, 1)
 
 
+def test_a_reply_that_ended_by_itself_has_no_length_of_its_request(tmp_path: Path) -> None:
+    """A limit on money gives each call other `max_tokens`; nothing is paid twice for that.
+
+    A reply that was cut off is asked for again where there is more room, and a longer one where
+    there is less.
+    """
+
+    def room(most: int | None) -> Request:
+        return replace(user_request(), max_tokens=most)
+
+    model = says("one")
+    asking = CachedModel(model, ResponseCache(tmp_path / "calls.jsonl"), "who")
+    found = [reply(asking, room(most))[-1].from_cache for most in (500, 400, None, 3, 2, 2)]
+    assert found == [False, True, True, True, False, True]
+    again = CachedModel(ScriptedModel(), ResponseCache(tmp_path / "calls.jsonl"), "who")
+    assert reply(again, room(300))[-1].from_cache
+    cut = ScriptedModel(reply=lambda _: ["one", Chunk(usage=USED, finish="length")])
+    asking = CachedModel(cut, ResponseCache(tmp_path / "cut.jsonl"), "who")
+    assert [reply(asking, room(most))[-1].from_cache for most in (3, 4)] == [False, False]
+
+
 def test_a_cache_is_read_again(tmp_path: Path) -> None:
     whole = Chunk(text="B\u2028é", thinking="hm", choice_shares={"A": 0.25, "B": 0.75})
     model = ScriptedModel(reply=lambda _: [whole, Chunk(usage=USED, finish="length")])

@@ -61,6 +61,13 @@ class _CachedReply:
     tool_calls: tuple[ToolCall, ...] = ()
     stop_sequence: str = ""
     provider_data: Mapping[str, Any] = field(default_factory=dict)
+    # The key of the request without its `max_tokens`; empty in a file of an earlier version
+    length_free_key: str = ""
+
+    def fits(self, max_tokens: int | None) -> bool:
+        """Return whether a request with so many tokens for its reply would have got this one."""
+        is_long = max_tokens is not None and (self.usage.tokens_out or 0) > max_tokens
+        return self.finish != "length" and not is_long
 
     @property
     def is_useful(self) -> bool:
@@ -100,12 +107,13 @@ class ResponseCache:
         longer.
         """
         self.replies: dict[str, _CachedReply] = {}
+        self._by_length_free_key: dict[str, _CachedReply] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         for line in read_lines(path):
             with suppress(ValueError, RecursionError, DecodeError):
                 reply = load(_CachedReply, json.loads(line))
                 if reply.is_useful:
-                    self.replies[reply.key] = reply
+                    self._remember(reply)
         self._log = AppendLog(path)
 
     def add(self, reply: _CachedReply) -> None:
@@ -115,11 +123,29 @@ class ResponseCache:
         """
         if not reply.is_useful:
             return
-        self.replies[reply.key] = reply
+        self._remember(reply)
         try:
             self._log.append(encode_line(dump(reply)))
         except OSError as error:
             self.error = error
+
+    def find(self, key: str, length_free_key: str, max_tokens: int | None) -> _CachedReply | None:
+        """Return the reply to a request, also one to the same with other `max_tokens`.
+
+        A limit on money gives each call another number of them: a reply that ended by itself within
+        that number is the same.
+        """
+        reply = self.replies.get(key)
+        if reply is None:
+            other = self._by_length_free_key.get(length_free_key)
+            if other is not None and other.fits(max_tokens):
+                reply = other
+        return reply
+
+    def _remember(self, reply: _CachedReply) -> None:
+        self.replies[reply.key] = reply
+        if reply.length_free_key and reply.fits(None):
+            self._by_length_free_key[reply.length_free_key] = reply
 
     def lock(self, key: str) -> asyncio.Lock:
         """Of several equal requests at the same time, one asks the model.
@@ -154,10 +180,11 @@ class CachedModel:
         Else that of the model, which is stored once it is whole.
         """
         key = reply_key(self.identity, request)
+        length_free_key = reply_key(self.identity, replace(request, max_tokens=None)) or ""
         lock = None
         reply = None
         if key is not None:
-            lock = self.cache.lock(key)
+            lock = self.cache.lock(length_free_key)
             while True:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(HEARTBEAT):
@@ -165,7 +192,7 @@ class CachedModel:
                         break
                 # A sign of life: waiting for an equal request must not look like a silent model
                 yield Chunk()
-            reply = self.cache.replies.get(key)
+            reply = self.cache.find(key, length_free_key, request.max_tokens)
         try:
             if reply is not None:
                 for chunk in reply.chunks():
@@ -191,6 +218,7 @@ class CachedModel:
                     if key is not None and chunk.finish not in (None, "other"):
                         whole = _CachedReply(
                             key=key,
+                            length_free_key=length_free_key,
                             text=text,
                             thinking=thinking,
                             finish=chunk.finish,
