@@ -9,6 +9,7 @@ import json
 import re
 import signal
 import threading
+import venv
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -22,7 +23,10 @@ import pytest
 from conductor_cli.cli.try_command import advise
 from conductor_cli.config.cards import cards_file
 from conductor_cli.config.files import app_paths
+from conductor_cli.core.errors import ConfigError
+from conductor_cli.evals import sandbox
 from conductor_cli.evals.cases import EVERYDAY_FILE, is_correct, read_cases
+from conductor_cli.evals.sandbox import require_sandbox
 from conductor_cli.evals.summary import Summary, summarize
 from conductor_cli.rehearsal import players as rehearsal_workers
 from tests.cli.stage import COMMAND, Done, Stage, refuses, says, stalls, stopped
@@ -375,6 +379,47 @@ def test_without_bubblewrap_programs_are_refused_before_anybody_is_asked(
     done = two_workers.costs_nothing(3, "eval", path, "--systems", "alone", "--yes")
     assert "bubblewrap" in done.err
     assert "Inspect" in done.err
+
+
+def test_another_python_scores_the_replies_anew_and_asks_nobody(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report never mixes verdicts of two Pythons, whether the first evaluation had ended or not.
+
+    What was paid counts for the limit.
+    """
+    try:
+        require_sandbox()
+    except ConfigError as error:
+        pytest.skip(error.message)
+    monkeypatch.setattr(sandbox._Chosen, "interpreter", None)
+    venv.create(tmp_path / "venv", symlinks=True)
+    other = str(tmp_path / "venv/bin/python")
+    program = "import sys\ndef double(x):\n    return 2 * x if 'venv' in sys.prefix else 0"
+    free = "price = { input = 0, output = 0 }"
+    stage.configure(conductor=None, workers={"alpha": DEAR["alpha"], "beta": free})
+    stage.models = {"alpha": says(f"```python\n{program}\n```"), "beta": refuses(500, "down")}
+    path = tmp_path / "programs.jsonl"
+    answer = json.dumps({"asserts": "assert double(2) == 4", "function": "double"})
+    case = {"id": "1", "question": "Double.", "answer": answer, "scorer": "program"}
+    path.write_text(json.dumps(case) + "\n")
+    words = ("eval", path, "--systems", "alone", "--yes", "--json", "--max-cost", "2")
+    first = stage.ok(*words).json
+    assert [system["right"] for system in first["systems"]] == [0, 0]
+    assert [system["failed"] for system in first["systems"]] == [0, 1]
+    stage.ok("config", "set", "eval.python", other)
+    before = len(stage.asked("alpha"))
+    done = stage.ok(*words, told=f"were run by {first['python']} in {first['id']}: the replies")
+    assert done.json["id"] != first["id"]
+    assert done.json["python"].startswith(other)
+    assert [system["right"] for system in done.json["systems"]] == [1, 0]
+    assert done.json["spent"] == first["spent"]
+    stage.models["beta"] = stage.models["alpha"]
+    continued = stage.ok(*words, told="continuing 2").json
+    assert [system["right"] for system in continued["systems"]] == [1, 1]
+    assert len(stage.asked("alpha")) == before
+    shown = stage.ok("eval", "--show", first["id"], "--json").json
+    assert [system["right"] for system in shown["systems"]] == [0, 0]
 
 
 def test_continuing_with_an_exhausted_budget_makes_no_calls(

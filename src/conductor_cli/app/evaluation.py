@@ -134,8 +134,10 @@ class EvaluationRequest:
 class PreparedEvaluation:
     """An evaluation whose models are open.
 
-    `stored` is the one that is continued, of which `done` runs are judged. `estimate` is None if
-    nothing will cost anything. `left_out` says which systems cannot run, and why.
+    `stored` is the one that is continued, of which `done` runs are judged. `replies_of` is one
+    whose replies a new one takes over: it differs only in the Python that ran its programs.
+    `estimate` is None if nothing will cost anything. `left_out` says which systems cannot run, and
+    why.
     """
 
     request: EvaluationRequest
@@ -143,6 +145,7 @@ class PreparedEvaluation:
     systems: tuple[System, ...]
     spec: EvaluationSpec
     stored: Evaluation | None
+    replies_of: Evaluation | None
     done: int
     budget: Budget
     estimate: CostEstimate | None
@@ -153,7 +156,9 @@ class PreparedEvaluation:
     def create(self, settings: Settings) -> Evaluation:
         """Return the stored evaluation, created now if it is a new one."""
         directory = evaluations_directory(settings) / new_run_id(datetime.now(UTC))
-        return self.stored or Evaluation.create(directory, self.spec, self.request.cases)
+        return self.stored or Evaluation.create(
+            directory, self.spec, self.request.cases, replies_of=self.replies_of
+        )
 
     def run(
         self, evaluation: Evaluation, nodes: tuple[str, Callable[[], Settings]] | None = None
@@ -203,29 +208,34 @@ async def open_evaluation(
     _check_scorers(request)
     async with _open_systems(request, settings) as (opened, systems, left_out, judge, spec):
         orchestra = opened.orchestra
-        stored, done = _unfinished_evaluation(settings, spec, reuses=request.reuses)
+        stored, replies_of = _earlier_evaluations(settings, spec, reuses=request.reuses)
+        begun = stored or replies_of
+        answered = set[RunKey]()
+        if begun is not None:
+            answered = _judged_runs(begun, spec)
         planned = any(system.plan is None for system in systems)
         estimate = None
         if not has_no_cost(orchestra, planned=planned, judge=judge):
             estimate = estimate_cost(
-                systems, request.cases, orchestra, done, repeat=request.repeat, judge=judge
+                systems, request.cases, orchestra, answered, repeat=request.repeat, judge=judge
             )
         spent = Decimal(0)
-        if stored is not None:
-            spent = stored.spent()
+        if begun is not None:
+            spent = begun.spent()
         limit = _cost_limit(request, settings, spent)
         if limit is not None:
             check_priced(
                 unpriced_models(orchestra, planned=planned, judge=judge), orchestra.team.name
             )
-        expected = _expected_cost(stored, estimate)
+        expected = _expected_cost(begun, estimate)
         yield PreparedEvaluation(
             request=request,
             orchestra=orchestra,
             systems=systems,
             spec=spec,
             stored=stored,
-            done=len(done),
+            replies_of=replies_of,
+            done=len(answered) if stored is not None else 0,
             budget=Budget(limit, spent=spent, expected=expected),
             estimate=estimate,
             left_out=left_out,
@@ -245,20 +255,30 @@ def _check_scorers(request: EvaluationRequest) -> None:
         )
 
 
-def _unfinished_evaluation(
+def _earlier_evaluations(
     settings: Settings, spec: EvaluationSpec, *, reuses: bool
-) -> tuple[Evaluation | None, set[RunKey]]:
-    """The newest evaluation of the same, and its runs that are judged; nothing if it has ended.
+) -> tuple[Evaluation | None, Evaluation | None]:
+    """Return the evaluation that goes on, and the one whose replies a new one takes over.
 
-    One that has ended counts, too, where the request `reuses` it.
+    The newest of the same goes on if it has not ended, or where the request `reuses` it. One newer
+    than that whose programs another Python ran has other verdicts of the same replies.
     """
+    of_another_python = None
     for stored in stored_evaluations(settings):
-        if stored.spec.identity == spec.identity:
-            done = {key for key in stored.judged() if key[0] in spec.systems}
-            if len(done) < spec.runs or reuses:
-                return stored, done
-            break
-    return None, set()
+        if stored.spec.identity != spec.identity:
+            continue
+        if stored.spec.python != spec.python:
+            of_another_python = of_another_python or stored
+            continue
+        if len(_judged_runs(stored, spec)) < spec.runs or reuses:
+            return stored, None
+        break
+    return None, of_another_python
+
+
+def _judged_runs(evaluation: Evaluation, spec: EvaluationSpec) -> set[RunKey]:
+    """Return the runs of a specification that are judged in an evaluation."""
+    return {key for key in evaluation.judged() if key[0] in spec.systems}
 
 
 def _cost_limit(request: EvaluationRequest, settings: Settings, spent: Decimal) -> Decimal | None:
@@ -298,9 +318,12 @@ async def _open_systems(
 
     Yields them, the systems that can run, why others cannot, the judge, and what is evaluated.
     """
+    python = ""
     # Before anything is paid for
     if "sandbox" in _scorer_needs(request):
-        use_interpreter(require_sandbox(settings["eval.python"]))
+        interpreter = require_sandbox(settings["eval.python"])
+        use_interpreter(interpreter)
+        python = f"{interpreter.python} ({interpreter.version})"
     async with AsyncExitStack() as stack:
         opened, no_planner = await _open_models(request, settings)
         stack.push_async_callback(opened.close)
@@ -326,7 +349,7 @@ async def _open_systems(
         if not systems:
             raise UsageError(f"none of these systems can run; {left_out[0]}")
         notes = [*left_out, *_notes(request, settings, orchestra.team)]
-        spec = _make_spec(request, opened, tuple(names_of(systems)), judge, notes)
+        spec = _make_spec(request, opened, tuple(names_of(systems)), judge, notes, python)
         yield opened, tuple(systems), tuple(left_out), judge, spec
 
 
@@ -420,6 +443,7 @@ def _make_spec(
     names: tuple[str, ...],
     judge: Judge | None,
     notes: list[str],
+    python: str,
 ) -> EvaluationSpec:
     orchestra = opened.orchestra
     planner = opened.planner
@@ -466,6 +490,7 @@ def _make_spec(
         planner_id=planner_id,
         conductor=planned_by,
         judge=judge_name,
+        python=python,
         identity=dump(identity),
         notes=tuple(notes),
         version=__version__,

@@ -292,6 +292,8 @@ async def _run(
             return evaluation, 0
         if evaluation is not None and not quiet:
             out.print_notice(f"continuing {evaluation.id}: {done:,} of {total:,} runs are done")
+        if prepared.replies_of is not None and not quiet:
+            out.print_notice(_describe_other_python(prepared.replies_of))
         lines = _describe_evaluation(prepared)
         if prepared.estimate is None and not quiet:
             for line in lines:
@@ -314,6 +316,14 @@ async def _run(
         if done >= total:
             return evaluation, 0
         return evaluation, out.print_error(_limit_failure(prepared, done))
+
+
+def _describe_other_python(other: Evaluation) -> str:
+    """Return why the replies of another evaluation are scored again."""
+    ran = "another Python"
+    if other.spec.python:
+        ran = other.spec.python
+    return f"its programs were run by {ran} in {other.id}: the replies of that are scored anew"
 
 
 def _describe_evaluation(prepared: evaluations.PreparedEvaluation) -> list[str]:

@@ -301,6 +301,7 @@ def check_limit_of_all(trace: Trace) -> None:
 
 SPEC: Final = "spec.json"
 CASES: Final = "cases.jsonl"
+REPLIES: Final = "calls.jsonl"
 OUTCOMES: Final = "outcomes.jsonl"
 SPENT: Final = "spent.jsonl"
 
@@ -319,6 +320,7 @@ class EvaluationSpec:
     planner_id: str | None = None  # What identifies the planner for the response cache
     conductor: str | None = None  # The name of the planner, with its file hash
     judge: str | None = None  # The worker that judges answers
+    python: str = ""  # The Python that runs programs of models, where the cases have any
     identity: Any  # All that must be equal to continue the evaluation
     notes: tuple[str, ...] = ()
     version: str = ""
@@ -351,11 +353,24 @@ class Evaluation:
         self.spec = spec
 
     @classmethod
-    def create(cls, directory: Path, spec: EvaluationSpec, cases: Sequence[Case]) -> Evaluation:
-        """Create an evaluation in a new directory. Raises `UsageError`."""
+    def create(
+        cls,
+        directory: Path,
+        spec: EvaluationSpec,
+        cases: Sequence[Case],
+        *,
+        replies_of: Evaluation | None = None,
+    ) -> Evaluation:
+        """Create an evaluation in a new directory. Raises `UsageError`.
+
+        It begins with the replies of another one, where it is given that.
+        """
         try:
             disk.make_private_directory(directory)
             disk.write_atomically(directory / CASES, write_cases(cases), mode=0o600)
+            if replies_of is not None and (replies_of.directory / REPLIES).exists():
+                replies = (replies_of.directory / REPLIES).read_bytes()
+                disk.write_atomically(directory / REPLIES, replies, mode=0o600)
             # The spec comes last: a directory without one is no evaluation.
             text = escape_json(json.dumps(dump(spec), ensure_ascii=False, indent=2))
             disk.write_atomically(directory / SPEC, f"{text}\n", mode=0o600)
@@ -426,7 +441,7 @@ class ResultWriter:
 
     def __init__(self, directory: Path) -> None:
         """Raises `OSError`."""
-        self.replies = ResponseCache(directory / "calls.jsonl")
+        self.replies = ResponseCache(directory / REPLIES)
         self._outcomes = AppendLog(directory / OUTCOMES)
 
     def write(self, outcome: CaseOutcome) -> None:
@@ -441,7 +456,7 @@ class ResultWriter:
             raise write_error(path, error) from None
         # A later part would ask, and pay for, the same again.
         if self.replies.error is not None:
-            raise write_error(path.with_name("calls.jsonl"), self.replies.error)
+            raise write_error(path.with_name(REPLIES), self.replies.error)
 
     def close(self) -> None:
         self.replies.close()

@@ -128,11 +128,12 @@ class SandboxEnded(Exception):
 class Interpreter:
     """Bubblewrap's path and the Python that it runs.
 
-    `shown` are the directories of that Python that the system's do not have.
+    `version` is that Python's. `shown` are the directories of it that the system's do not have.
     """
 
     bwrap: str
     python: str
+    version: str = ""
     shown: tuple[str, ...] = ()
 
     def words(self, limits: SandboxLimits) -> list[str]:
@@ -215,8 +216,8 @@ def require_sandbox(python: str = "", environ: Mapping[str, str] | None = None) 
 @cache
 def _interpreter(bwrap: str, python: str) -> Interpreter:
     asks = (
-        "import json, os, sys; print(json.dumps([os.path.realpath(sys.executable), sys.prefix, "
-        "sys.base_prefix]))"
+        "import json, os, platform, sys; print(json.dumps([os.path.realpath(sys.executable), "
+        "sys.prefix, sys.base_prefix, platform.python_version()]))"
     )
     # A plain name must stay one
     path = shutil.which(os.path.expanduser(python)) or python  # noqa: PTH111
@@ -225,7 +226,7 @@ def _interpreter(bwrap: str, python: str) -> Interpreter:
         answered = subprocess.run(  # noqa: S603 - the user names the interpreter
             [path, "-I", "-c", asks], capture_output=True, timeout=30, check=True
         )
-        real, prefix, base = json.loads(answered.stdout)
+        real, prefix, base, version = json.loads(answered.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         message = f"{PYTHON_SETTING}: {python} is no Python interpreter: {error!s:.200}"
         raise ConfigError(message, hint=hint) from None
@@ -245,7 +246,7 @@ def _interpreter(bwrap: str, python: str) -> Interpreter:
             )
             raise ConfigError(message, hint=hint)
         shown.append(directory)
-    return Interpreter(bwrap=bwrap, python=path, shown=tuple(shown))
+    return Interpreter(bwrap=bwrap, python=path, version=version, shown=tuple(shown))
 
 
 class _Chosen:
