@@ -126,8 +126,12 @@ def test_files_system_text_and_schema_go_with_a_question(stage: Stage, tmp_path:
             "How many?", files=[note], system="Be brief.", schema={"type": "object"}
         )
         assert run.answer == '{"n": 1}'
+        before = len(stage.posts)
+        with pytest.raises(UsageError, match="the schema cannot be sent: it holds NaN"):
+            orchestra.ask("How many?", schema={"maximum": float("inf")})
     assert run.trace.question.system == "Be brief."
     assert "the text of the note" in str([request.json for request in stage.asked("alpha")])
+    assert len(stage.posts) == before
 
 
 def test_a_directory_in_files_follows_no_link_and_sends_no_secret(

@@ -20,7 +20,7 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.events import Event, from_line, text_size_of_event
 from conductor_cli.state.trace_file import TraceWriter, read_events
 from conductor_cli.system.threads import LARGE_SIZE
-from tests.cli.stage import PLANNER, THREE, Stage
+from tests.cli.stage import PLANNER, THREE, Stage, says
 from tests.cli.test_streams import run_pipeline
 from tests.traces.stored import trace_bytes
 
@@ -160,6 +160,26 @@ def test_an_answer_that_is_not_json_exits_7(stage: Stage, tmp_path: Path) -> Non
     schema = tmp_path / "schema.json"
     schema.write_text("{}")
     stage.ends(7, "ask", "hi", "--schema", schema, told="not JSON")
+
+
+@pytest.mark.parametrize("number", ["1e999", "NaN", "-Infinity"])
+def test_a_number_that_no_other_program_reads_is_no_part_of_a_schema(
+    stage: Stage, tmp_path: Path, number: str
+) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text(f'{{"properties": {{"a": {{"maximum": {number}}}}}}}')
+    done = stage.costs_nothing(2, "ask", "hi", "--schema", schema)
+    assert f"is not JSON: {number} is" in done.err
+
+
+def test_an_answer_with_a_number_beyond_all_others_keeps_no_bound(
+    stage: Stage, tmp_path: Path
+) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"properties": {"a": {"maximum": 5}}}')
+    stage.models["alpha"] = says('{"a": 1e999}')
+    told = "1e999 is larger than any number"
+    stage.ends(7, "ask", "hi", "-m", "alpha", "--schema", schema, told=told)
 
 
 def test_the_seed_goes_with_every_call(stage: Stage) -> None:

@@ -173,6 +173,15 @@ def test_json_is_demanded_where_a_request_of_openais_form_does(
         ({"prompt_cache_options": {"prewarm": True}}, "cannot have prewarm: it asks for no answer"),
         ({"stop": 5}, "stop must be a text"),
         ({"response_format": {"type": "json_schema", "json_schema": None}}, "schema is missing"),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"schema": {"maximum": float("inf")}},
+                }
+            },
+            "json_schema.schema cannot be sent: it holds NaN, Infinity",
+        ),
         ({"response_format": "json"}, "response_format.type must be"),
     ],
     ids=str,
@@ -421,6 +430,10 @@ def test_files_that_are_written_again_stay_private_and_behind_their_links(
         ([{"id": "a", "question": ""}], "line 1: it has no question"),
         ([{"id": ["a"], "question": "x"}], "line 1: its id is not a text"),
         ([{"id": "a", "question": "x", "schema": 1}], "its schema is not a JSON object"),
+        (
+            [{"id": "a", "question": "x", "schema": {"minimum": float("nan")}}],
+            "its schema cannot be sent: it holds NaN",
+        ),
         ([chat("x", tools=[{"type": "function"}])], "tools cannot be called in a batch"),
         ([chat("x") | {"url": "/v1/embeddings"}], "it is not a request for /v1/chat/completions"),
         (

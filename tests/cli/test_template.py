@@ -89,6 +89,13 @@ def test_a_template_asks_with_its_plan_system_text_schema_and_limits(stage: Stag
     assert not stage.asked("planner")
 
 
+def test_a_template_whose_schema_has_a_number_of_toml_alone_is_refused(stage: Stage) -> None:
+    limit = "schema = { properties = { a = { maximum = inf } } }"
+    write(own_templates(stage), "endless", f'question = "How many?"\n{limit}\n')
+    done = stage.costs_nothing(2, "ask", "-t", "endless")
+    assert "schema: it holds NaN, Infinity" in done.err
+
+
 def test_a_step_of_nobody_says_which_value_gives_it_to_another(stage: Stage) -> None:
     stage.configure(workers=dict.fromkeys(("alpha", "beta"), PRICE))
     stage.fails(

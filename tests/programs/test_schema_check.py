@@ -60,6 +60,12 @@ def test_a_schema_itself_is_checked_in_bounds(monkeypatch: pytest.MonkeyPatch) -
     assert checking() == []
 
 
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+def test_a_schema_with_a_number_that_no_json_holds_is_refused(number: float) -> None:
+    fault = asyncio.run(find_schema_fault({"properties": {"a": {"maximum": number}}}))
+    assert fault.startswith("it holds NaN, Infinity, or a number")
+
+
 def test_the_memory_of_a_check_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_check, "CHECK_SECONDS", 100.0)
     monkeypatch.setattr(schema_check, "MEMORY_BYTES", 192 << 20)

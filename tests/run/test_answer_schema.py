@@ -31,6 +31,10 @@ ASKED = replace(QUESTION, schema=SCHEMA)
         ('{"apples": "3"}', 'apples: "3" is not of type "integer"'),
         ('{"apples": 3, "pears": NaN}', NOT_JSON),
         ('{"apples": 3, "pears": [-Infinity]}', NOT_JSON),
+        (
+            '{"apples": 1e999}',
+            "1e999 is larger than any number that programs hold",
+        ),
         ('{"apples": 3, "pears": "\\ud83d"}', ""),
         ('{"apples": "\\ud83d"}', 'apples: "?" is not of type "integer"'),
         (

@@ -40,8 +40,9 @@ from conductor_cli.app.driver import (
 from conductor_cli.app.opening import OpenedOrchestra, OpeningRequest, open_orchestra
 from conductor_cli.config.schema import find_setting
 from conductor_cli.config.settings import Settings, load_settings
-from conductor_cli.core.errors import ConductorError, Failure, PolicyError
+from conductor_cli.core.errors import ConductorError, Failure, PolicyError, UsageError
 from conductor_cli.core.events import Event, Mode, PlanOffered
+from conductor_cli.core.json_answer import unwritable_number
 from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.policy import PoolPolicy
 from conductor_cli.core.pool import Limits, Pool, Timeouts
@@ -287,6 +288,8 @@ class AsyncConductor:
         schema = options.get("schema")
         if schema is not None:
             schema = dict(schema)
+            if fault := unwritable_number(schema):
+                raise UsageError(f"the schema cannot be sent: {fault}")
         return Question(
             text=text, files=tuple(files), system=options.get("system", ""), schema=schema
         )

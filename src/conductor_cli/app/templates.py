@@ -22,6 +22,7 @@ from conductor_cli.config.project import SWITCH, project_places
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import UsageError, suggest
 from conductor_cli.core.formatting import format_money, format_names
+from conductor_cli.core.json_answer import unwritable_number
 from conductor_cli.core.mappings import names_of, without_empty
 from conductor_cli.core.plan import REVIEW, SELF, Plan, Step, to_written_name
 from conductor_cli.core.plan_file import changed_limits
@@ -96,11 +97,14 @@ class TemplateFile:
         try:
             if unknown:
                 raise DecodeError(f"unknown {', '.join(sorted(unknown))}")
-            return load(Template, dict(self.source.values))
+            template = load(Template, dict(self.source.values))
+            if fault := unwritable_number(template.schema):  # TOML has `inf`
+                raise DecodeError(f"schema: {fault}")
         except DecodeError as error:
             raise UsageError(
                 f"{self.path}: {error}", hint=f"conductor template edit {self.name}"
             ) from None
+        return template
 
 
 TOKENS_FOR_A_DOLLAR: Final = 400_000

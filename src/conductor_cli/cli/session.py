@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import select
 import shlex
@@ -56,6 +55,7 @@ from conductor_cli.config.settings import (
 from conductor_cli.core.continuation import continue_conversation
 from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
 from conductor_cli.core.formatting import format_names
+from conductor_cli.core.json_answer import read_strictly
 from conductor_cli.core.media import (
     SUFFIXES,
     UNKNOWN_ENCODING,
@@ -450,7 +450,7 @@ def _tell_of_files(session: Session, words: Sequence[str], files: Sequence[str])
 def _read_schema(path: Path) -> dict[str, Any]:
     hint = "--schema takes a JSON Schema"
     try:
-        schema = json.loads(read_text_file(path))
+        schema = read_strictly(read_text_file(path))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}", hint=hint) from None
     if not isinstance(schema, dict):

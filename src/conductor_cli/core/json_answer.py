@@ -1,10 +1,14 @@
-"""The JSON value that an answer holds, where a model wrote a fence or words around it. Pure."""
+"""The JSON value that an answer holds, where a model wrote a fence or words around it. Pure.
+
+And the numbers that Python's own reader takes for JSON although no other program does.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from typing import Final
+from typing import Any, Final
 
 MAX_CANDIDATES: Final = 5  # Values of one answer that are looked at
 MAX_ATTEMPTS: Final = 200  # Brackets at which a value is looked for
@@ -25,6 +29,41 @@ def json_values_in(answer: str) -> tuple[str, ...]:
     if fenced:
         return tuple(fenced[:MAX_CANDIDATES])
     return tuple(_embedded(answer))
+
+
+class NumberTooLarge(ValueError):
+    """A number in a JSON text is beyond all that programs hold, such as `1e999`."""
+
+
+def read_strictly(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the value of a JSON text.
+
+    Raises `ValueError`, also for `NaN` and `Infinity`, and `NumberTooLarge`.
+    """
+    return json.loads(text, parse_constant=_refuse_constant, parse_float=_read_finite)
+
+
+def _refuse_constant(name: str) -> None:
+    """Refuse `NaN` and `Infinity`, which Python reads and no other reader of JSON."""
+    raise ValueError(f"{name} is not JSON")
+
+
+def _read_finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise NumberTooLarge(f"{text:.40} is larger than any number that programs hold")
+    return value
+
+
+def unwritable_number(value: object) -> str:
+    """Return that a value holds a number that JSON cannot write; empty where it holds none."""
+    try:
+        json.dumps(value, allow_nan=False, check_circular=False, default=str)
+    except ValueError:
+        return "it holds NaN, Infinity, or a number that is larger than any that programs hold"
+    except RecursionError:
+        return ""
+    return ""
 
 
 def _is_json(text: str) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from conductor_cli.core.json_answer import unwritable_number
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child_beside
 from conductor_cli.programs.schema_process import fault_of_schema, fault_of_value
 from conductor_cli.programs.turns import CHILDREN, SharedPlaces
@@ -91,6 +92,8 @@ async def find_fault(schema: Mapping[str, Any], value: object) -> str:
 
 async def find_schema_fault(schema: Mapping[str, Any]) -> str:
     """Return why this is not a valid JSON Schema; empty where it is. Raises `CheckStopped`."""
+    if fault := unwritable_number(schema):
+        return fault
     if size_of(schema, SMALL_SCHEMA) < SMALL_SCHEMA and not _has_pattern(schema):
         return fault_of_schema(schema)
     return await _ask_child({"schema": schema})

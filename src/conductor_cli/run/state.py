@@ -13,7 +13,6 @@ the runner starts it.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from conductor_cli.core.chat import Message
 from conductor_cli.core.continuation import without_outdated
 from conductor_cli.core.data_policy import DataPolicy, MediaAccess, find_media_access
 from conductor_cli.core.errors import Failure, UsageError
-from conductor_cli.core.json_answer import json_values_in
+from conductor_cli.core.json_answer import NumberTooLarge, json_values_in, read_strictly
 from conductor_cli.core.plan import (
     SELF,
     Decision,
@@ -56,18 +55,15 @@ async def schema_fault(answer: str, schema: Mapping[str, Any]) -> str:
     `NOT_CHECKED`.
     """
     try:
-        value = json.loads(answer, parse_constant=_refuse_constant)
+        value = read_strictly(answer)
+    except NumberTooLarge as error:
+        return str(error)
     except (ValueError, RecursionError):
         return NOT_JSON
     try:
         return await find_fault(schema, value)
     except CheckStopped:
         return NOT_CHECKED
-
-
-def _refuse_constant(name: str) -> None:
-    """Refuse `NaN` and `Infinity`, which Python reads and no other reader of JSON."""
-    raise ValueError(f"{name} is not JSON")
 
 
 def with_fault(messages: tuple[Message, ...], answer: str, fault: str) -> tuple[Message, ...]:
