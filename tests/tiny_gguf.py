@@ -87,7 +87,7 @@ class Extra:
 
     `bias` adds to the logit of a token, named by its text; None leaves that tensor out. `template`
     None leaves the chat template out. `metadata` adds keys, whole numbers without a sign. `pre` is
-    how text is split before the BPE. `sentence` makes a vocabulary of SentencePiece instead.
+    how text is split before the BPE. `marks` are further special tokens. `sentence` makes a vocabulary of SentencePiece instead.
     `tensors` false makes a vocabulary only.
     """
 
@@ -96,6 +96,7 @@ class Extra:
     metadata: Mapping[str, str | int] = field(default_factory=dict)
     architecture: str = "qwen2"
     pre: str = "qwen2"
+    marks: tuple[str, ...] = ()
     add_bos: bool = False
     sentence: bool = False
     tensors: bool = True
@@ -109,6 +110,7 @@ def make(path: Path, *, seed: int = 0, shape: Shape = TINY, extra: Extra = PLAIN
     import gguf
 
     tokens, merges = (sentence_pieces(), []) if extra.sentence else vocabulary(shape.merges)
+    tokens = [*tokens, *extra.marks]
     writer = gguf.GGUFWriter(path, extra.architecture)
     _add_shape(writer, shape, len(tokens))
     if extra.sentence:
@@ -197,7 +199,8 @@ def _add_tokenizer(writer: Any, tokens: list[str], merges: list[str], extra: Ext
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(extra.pre)
     writer.add_token_list(tokens)
-    writer.add_token_types([control if token in SPECIAL else normal for token in tokens])
+    special = (*SPECIAL, *extra.marks)
+    writer.add_token_types([control if token in special else normal for token in tokens])
     writer.add_token_merges(merges)
     writer.add_bos_token_id(tokens.index("<|endoftext|>"))
     writer.add_eos_token_id(tokens.index(END))

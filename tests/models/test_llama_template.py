@@ -301,6 +301,56 @@ def test_the_first_of_two_stop_strings_to_come_ends_the_text() -> None:
     assert decoded(b"abcd", [], ("d", "b"), None) == ("a", "", True)
 
 
+@pytest.mark.parametrize(
+    ("reply", "text", "thinking"),
+    [
+        (
+            (
+                "<|channel|>analysis<|message|>They ask.<|end|><|start|>assistant<|channel|>final"
+                "<|message|>It is 42."
+            ),
+            "It is 42.",
+            "They ask.",
+        ),
+        (
+            (
+                "<|channel|>analysis<|message|>a<|start|>assistant<|channel|>analysis<|message|>b"
+                "<|channel|>final <|constrain|>json<|message|>{}<|return|>"
+            ),
+            "{}",
+            "a\n\nb",
+        ),
+        (
+            (
+                "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>final"
+                "<|message|>a < b <|"
+            ),
+            "I look.\n\na < b <|",
+            "",
+        ),
+        (" to=functions.f<|channel|>commentary json<|message|>{}<|call|>", "", "{}"),
+        ("Without a header", "Without a header", ""),
+        ("to", "to", ""),
+        ("<b>", "<b>", ""),
+        ("<|channel|>" + "a" * 300, "a" * 300, ""),
+        ("<|channel|>" * 300, "", ""),
+        ("<|channel|>anal", "", ""),
+        ("<|channel|>analysis<|message|>cut o", "", "cut o"),
+    ],
+)
+@pytest.mark.parametrize("length", [1, 3, 1000])
+def test_the_channels_of_a_reply_are_its_thinking_and_its_answer(
+    reply: str, text: str, thinking: str, length: int
+) -> None:
+    decoder = TokenDecoder(thinking=False, channels=True)
+    pieces = [reply[start : start + length] for start in range(0, len(reply), length)]
+    chunks = [*(decoder.feed(piece.encode()) for piece in pieces), decoder.end()]
+    read = "".join(chunk.text for chunk in chunks), "".join(chunk.thinking for chunk in chunks)
+    assert read == (text, thinking)
+    if length == 1:
+        assert bool(decoder.thinking_tokens) == bool(thinking)
+
+
 def test_stop_strings_do_not_apply_to_thinking() -> None:
     assert decoded(b"<think>a\nb</think>\nc\nd", [8, 12], ("\n",), False) == ("c", "a\nb", True)
     assert decoded(b"a\nb</think>c", [], (), True) == ("c", "a\nb", False)

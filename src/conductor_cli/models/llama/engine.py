@@ -86,6 +86,7 @@ class LlamaEngine:
         own_source = self._lib.llama_model_chat_template(self._loaded.model, None)
         if own_source is not None:
             source = bytes(own_source).decode("utf-8", "replace")
+        self.vocabulary.learn_marks(source)
         return ChatTemplate(self._path.name, source, special_tokens)
 
     @property
@@ -186,7 +187,9 @@ class LlamaEngine:
         thinking: bool | None = None
         if _may_think(request, use):
             thinking = prompt.opens_thinking
-        decoder = TokenDecoder(stop=request.stop, thinking=thinking)
+        decoder = TokenDecoder(
+            stop=request.stop, thinking=thinking, channels=self._template.has_channels
+        )
         chunks = self._write(decoder, sampler, self._most_tokens(request, prompt))
         chunks = _sure(chunks, sampler, self._options.refuse_below)
         if use is not None:

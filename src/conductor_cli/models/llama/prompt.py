@@ -28,6 +28,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.terminal_text import short_line
 from conductor_cli.models.base import has_tool_calls
 from conductor_cli.models.chat_body import INVALID, arguments_object
+from conductor_cli.models.llama.channels import OPENS_ANSWER, has_channels, opens_message
 from conductor_cli.models.llama.tool_calls import form_of
 from conductor_cli.models.tool_schemas import api_name, object_schema
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
@@ -96,6 +97,8 @@ class ChatTemplate:
         self._results: dict[str, str | ChatTemplateError] = {}
         self.tool_form = form_of(source)
         """How its model writes tool calls; None if it can be offered no tools."""
+        self.has_channels = has_channels(source)
+        """Whether its model writes its thinking and its answer in channels."""
         self.may_want_parts = _PART_TEXT.search(source) is not None
         """Whether it may take no content but a list of parts."""
         self._may_want_no_variable = _TOOLS_DEFINED.search(source) is not None
@@ -185,8 +188,9 @@ def render_messages(
 ) -> tuple[PromptPiece, ...]:
     """Return the prompt for `messages`.
 
-    `thinking` false asks a template that supports it to leave thinking out, and ends thinking that
-    it opens nevertheless, as DeepSeek-R1's does. `cuts` are character offsets into the first
+    `thinking` false asks a template that supports it to leave thinking out, ends thinking that it
+    opens nevertheless, as DeepSeek-R1's does, and opens the channel of the answer where there are
+    channels, as those of gpt-oss. `cuts` are character offsets into the first
     message, as in a `Request`; `tools` are those that are offered.
 
     A template that refuses or drops a system message, or a second message in a row from one side,
@@ -300,6 +304,8 @@ def _render(
     written = tuple(piece for piece in pieces if piece.text)
     if not thinking and opens_thinking(written):
         written = (*written, _end_of_thinking(written[-1].text))
+    if not thinking and template.has_channels and opens_message(written[-1].text):
+        written = (*written, PromptPiece(text=OPENS_ANSWER, control=True))
     return written
 
 

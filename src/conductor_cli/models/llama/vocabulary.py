@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import codecs
 import ctypes
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from conductor_cli.core.chat import Chunk, ThinkingSplitter, held_back
+from conductor_cli.models.llama.channels import ChannelSplitter
 from conductor_cli.models.llama.prompt import PromptPiece, split_for_tokenizer
 
 # llama.cpp's number for a SentencePiece vocabulary, whose tokenizer puts a space before each text
 _SPM = 1
+
+_USER_DEFINED: Final = 1 << 4  # llama.cpp's attribute of a token that is read in any text
+_MARK: Final = re.compile(r"<\S+>|\[\S+\]")
+"""What a mark looks like. White space may be a token of this kind, too."""
 
 
 class TokenizedPrompt(NamedTuple):
@@ -38,6 +44,7 @@ class Vocabulary:
         self.pointer = lib.llama_model_get_vocab(model)
         self.size = int(lib.llama_vocab_n_tokens(self.pointer))
         self._spaced = lib.llama_vocab_type(self.pointer) == _SPM
+        self._marks: re.Pattern[str] | None = None
         self.is_end = cache(self._is_end)
         self.token_bytes = cache(self._token_bytes)
 
@@ -64,6 +71,21 @@ class Vocabulary:
             return ""
         return bytes(text).decode("utf-8", "replace")
 
+    def learn_marks(self, template: str) -> None:
+        """Read the marks of a chat template as marks in the template's own text alone.
+
+        Those that a file calls user-defined, as llama.cpp itself calls those of gpt-oss, would be
+        read in every text.
+        """
+        marks = set[str]()
+        for part in split_for_tokenizer(template):
+            for token in self._tokenize(part, control=True):
+                if self.lib.llama_vocab_get_attr(self.pointer, token) & _USER_DEFINED:
+                    marks.add(self.token_bytes(token).decode("utf-8", "replace"))
+        written = sorted(filter(_MARK.fullmatch, marks), key=len, reverse=True)
+        if written:
+            self._marks = re.compile("|".join(map(re.escape, written)))
+
     def tokenize_prompt(
         self, prompt: Sequence[PromptPiece], check: Callable[[], None]
     ) -> TokenizedPrompt:
@@ -77,7 +99,8 @@ class Vocabulary:
         for piece in prompt:
             for part in split_for_tokenizer(piece.text):
                 check()
-                tokens += self._split(part, control=piece.control, first=not tokens)
+                for words in self._readable_parts(part, control=piece.control):
+                    tokens += self._split(words, control=piece.control, first=not tokens)
             if piece.cut:
                 cuts.append(len(tokens))
         start = int(self.lib.llama_vocab_bos(self.pointer))
@@ -85,6 +108,17 @@ class Vocabulary:
             tokens.insert(0, start)
             cuts = [cut + 1 for cut in cuts]
         return TokenizedPrompt(tokens=tokens, cuts=tuple(cuts))
+
+    def _readable_parts(self, text: str, *, control: bool) -> list[str]:
+        """Return a text in parts of which none holds a mark that is not the template's."""
+        if control or self._marks is None:
+            return [text]
+        parts = list[str]()
+        start = 0
+        for mark in self._marks.finditer(text):
+            parts.append(text[start : mark.start() + 1])
+            start = mark.start() + 1
+        return [*parts, text[start:]]
 
     def first_token(self, text: str) -> int:
         """Return the first token of a reply that is `text`, -1 if it has none."""
@@ -135,19 +169,24 @@ class TokenDecoder:
 
     Text that may be the start of a stop string is held back until that is known. `thinking` None
     means that all is text, also `<think>`; otherwise it says whether the prompt has opened
-    thinking. After a stop string `stopped` is true, and what followed it is dropped.
-    `thinking_tokens` counts the tokens that ended inside thinking.
+    thinking. With `channels` the reply is in the harmony format. After a stop string `stopped` is
+    true, and what followed it is dropped. `thinking_tokens` counts the tokens that ended inside
+    thinking.
     """
 
-    def __init__(self, *, stop: tuple[str, ...] = (), thinking: bool | None = None) -> None:
+    def __init__(
+        self, *, stop: tuple[str, ...] = (), thinking: bool | None = None, channels: bool = False
+    ) -> None:
         self.stopped = False
         self.stop_sequence = ""  # The stop string that ended the text
         self.thinking_tokens = 0
         self._stop = tuple(filter(None, stop))
         # A token may end within a character
         self._letters = codecs.getincrementaldecoder("utf-8")("replace")
-        self._splitter: ThinkingSplitter | None = None
-        if thinking is not None:
+        self._splitter: ThinkingSplitter | ChannelSplitter | None = None
+        if thinking is not None and channels:
+            self._splitter = ChannelSplitter()
+        elif thinking is not None:
             self._splitter = ThinkingSplitter(inside=thinking)
         self._held = ""
 
