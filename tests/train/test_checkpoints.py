@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -57,11 +56,20 @@ def test_other_settings_are_refused_with_what_differs(tmp_path: Path) -> None:
     ) as caught:
         check_same_training(tmp_path, {"seed": 2, "rate": 0.1, "steps": 9, "max_plan_tokens": 4})
     assert caught.value.hint == "remove it to start over, or choose another directory: --out"
-    (tmp_path / "course.json").write_text(json.dumps({"seed": 1})[:-1])
-    with pytest.raises(
-        ConfigError, match="holds another training: it differs in rate, seed, steps"
-    ):
-        write_settings(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
+    for damaged in (b'{"seed": 1', b"\xff\x00", b"5", b"[1, 2]", b"[" * 100_000):
+        (tmp_path / "course.json").write_bytes(damaged)
+        with pytest.raises(
+            ConfigError, match="holds another training: it differs in rate, seed, steps"
+        ):
+            write_settings(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
+
+
+def test_rewards_are_of_one_python(tmp_path: Path) -> None:
+    """A training that was begun before the Python was stored goes on, and stores it."""
+    write_settings(tmp_path, {"seed": 1})
+    write_settings(tmp_path, {"seed": 1, "eval.python": "/a/python (3.12.1)"})
+    with pytest.raises(ConfigError, match=r"it differs in eval\.python"):
+        check_same_training(tmp_path, {"seed": 1, "eval.python": "/b/python (3.12.1)"})
 
 
 def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

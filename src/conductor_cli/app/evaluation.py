@@ -323,7 +323,7 @@ async def _open_systems(
     if "sandbox" in _scorer_needs(request):
         interpreter = require_sandbox(settings["eval.python"])
         use_interpreter(interpreter)
-        python = f"{interpreter.python} ({interpreter.version})"
+        python = interpreter.label
     async with AsyncExitStack() as stack:
         opened, no_planner = await _open_models(request, settings)
         stack.push_async_callback(opened.close)

@@ -332,8 +332,11 @@ class Training:
             )
         if "math-verify" in needs:
             require_math_verify()
+        python = ""
         if "sandbox" in needs:
-            use_interpreter(require_sandbox(self._settings["eval.python"]))
+            interpreter = require_sandbox(self._settings["eval.python"])
+            use_interpreter(interpreter)
+            python = interpreter.label
         identities = {}
         for worker in pool:
             identities[worker.name] = [
@@ -352,6 +355,7 @@ class Training:
             identities=identities,
             validation=validation,
             reward_digest=reward_digest,
+            python=python,
         )
         drawn = recipe.steps * recipe.prompts
         times = drawn / len(cases)

@@ -136,6 +136,11 @@ class Interpreter:
     version: str = ""
     shown: tuple[str, ...] = ()
 
+    @property
+    def label(self) -> str:
+        """What tells it from other Pythons, whose verdicts may be others."""
+        return f"{self.python} ({self.version})"
+
     def words(self, limits: SandboxLimits) -> list[str]:
         """Return the command line that runs the runner in a sandbox."""
         # As the first process of its namespace, the runner cannot be ended or stopped from inside.

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.formatting import format_count
+from conductor_cli.evals.sandbox import PYTHON_SETTING
 from conductor_cli.evals.summary import SIGNIFICANT, mcnemar_p, wilson_interval
 from conductor_cli.system.disk import (
     exclusive_lock,
@@ -94,15 +95,19 @@ def check_same_training(directory: Path, settings: Mapping[str, Any]) -> None:
     """
     path = directory / SETTINGS_FILE
     text = json.dumps(settings, sort_keys=True)
-    if not path.exists() or path.read_text() == text:
+    if not path.exists():
         return
     stored = {}
     wanted = json.loads(text)
     # A damaged file counts as other settings: nobody knows what the checkpoints beside it were
     # trained with.
-    with suppress(ValueError):
-        stored = dict(json.loads(path.read_text()))
+    with suppress(ValueError, TypeError, RecursionError):
+        stored = dict(json.loads(path.read_text(encoding="utf-8")))
+    if stored and PYTHON_SETTING not in stored:  # begun before this was stored
+        wanted.pop(PYTHON_SETTING, None)
     differing = sorted(name for name in {*stored, *wanted} if stored.get(name) != wanted.get(name))
+    if not differing:
+        return
     hint = "remove it to start over, or choose another directory: --out"
     raise ConfigError(
         f"{directory} holds another training: it differs in {', '.join(differing)}", hint=hint

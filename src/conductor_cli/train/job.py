@@ -34,6 +34,7 @@ from conductor_cli.core.profile import PROFILES, WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.evals.cases import Case, hash_cases, score_answer
 from conductor_cli.evals.cost import USUAL_STEPS, CostEstimate, chain_estimates, scale_estimates
+from conductor_cli.evals.sandbox import PYTHON_SETTING
 from conductor_cli.evals.score import Score
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.base import Model
@@ -390,6 +391,7 @@ class TaskCurriculum:
     identities: Mapping[str, Any]  # As JSON values, which model each worker is, and its card
     validation: tuple[Case, ...] = ()  # Cases that are never drawn
     reward_digest: str = ""  # SHA-256 of the file of the user's own reward
+    python: str = ""  # The Python that runs programs of models, where cases have any
 
     steps = property(lambda self: self.recipe.steps)
     prompts = property(lambda self: self.recipe.prompts)
@@ -432,6 +434,8 @@ class TaskCurriculum:
         workers = [[name, self.identities[name]] for name in self.workers]
         cases = {"cases": hash_cases(self.cases), "validation_cases": hash_cases(self.validation)}
         values = {**recipe, **cases, "workers": workers}
+        if self.python:
+            values[PYTHON_SETTING] = self.python
         for name, value in values.items():
             if isinstance(value, tuple):
                 values[name] = list(value)
