@@ -349,6 +349,24 @@ NUMBERS_READ: Final = (
     ("US$ 42", "42"),
     ("Answer: ~42", "42"),
     ('{"why": "3 steps", "answer": 42}', "42"),
+    ('Here it is:\n~~~json\n{"answer": 42, "why": "40 + 2"}\n~~~\nDone in 3 steps.', "42"),
+    ("The probability is 1/2, or 0.5.", "1/2"),
+    (r"The probability is $\frac{1}{2}$ or 50%.", "0.5"),
+    ("0.5 (or 50%)", "0.5"),
+    ("The most likely answer is 42", "42"),
+    ("The most reasonable guess is 42.", "42"),
+    ("The answers are given above. The answer to this question is 42 after 3 steps.", "42"),
+    ("$18k", "18000"),
+    ("They raised $2.5M.", "2500000"),
+    ("$k = 7$", "7"),
+    ("The change is minus 3.", "-3"),
+    ("It is negative 3 degrees", "-3"),
+    ("9*2 => 18", "18"),
+    ("-> 18", "18"),
+    ("10^6", "1000000"),
+    (r"$10^{-3}$", "0.001"),
+    ("72 °F (22 °C)", "72"),
+    ("60 km/h (37 mph)", "60"),
 )
 
 
@@ -383,6 +401,16 @@ NUMBERS_MISREAD: Final = (
     ("#### more than 18", "18"),
     ("#### not 18", "18"),
     (r"\{2, 3\}", "3"),
+    ("1/2 or 1/3", "1/2"),
+    ("x => 18 or 17", "18"),
+    ("x >= 18", "18"),
+    ("$18k", "18"),
+    ("$7k + 1$", "7"),
+    ("$7k + 1$", "7000"),
+    ("negative 3", "3"),
+    ("10 minus 3", "-3"),
+    ("10^6", "6"),
+    ("Most people would guess 5", "5"),
 )
 
 
@@ -488,6 +516,22 @@ EQUAL: Final = (
     ("$6 - 5 i$", "6 - 5i"),
     (r"\boxed{6 - 5\mathrm{i}}", "6 - 5i"),
     (r"\boxed{\frac{3i}{2}}", r"\frac{3}{2}i"),
+    ("2√3", r"2\sqrt{3}"),
+    ("The answer is √3/2.", r"\frac{\sqrt{3}}{2}"),
+    ("2 sqrt(3)", r"2\sqrt{3}"),
+    ("x² + 2x + 1", "x^2+2x+1"),
+    ("120°", r"120^\circ"),
+    ("½", r"\frac{1}{2}"),
+    ("3π", r"3\pi"),
+    ("3*pi", r"3\pi"),
+    ("-∞", r"-\infty"),
+    ("infinity", r"\infty"),
+    ("12 cm²", "12"),
+    ("3π cm²", r"3\pi"),
+    ("x = 1 or x = -2", "1,-2"),
+    ("The solutions are 1 and -2.", "1,-2"),
+    ("1, 2 and 3", r"\{1,2,3\}"),
+    ("The most likely answer is $12$.", "12"),
 )
 
 UNEQUAL: Final = (
@@ -497,6 +541,12 @@ UNEQUAL: Final = (
     ("$12$ or $13$", "13"),
     ("$6 + 5 i$", "6 - 5i"),
     ("$5 x$", "5i"),
+    ("2√3", r"3\sqrt{2}"),
+    ("x³", "x^2"),
+    ("x = 1 or x = -2", "-2"),
+    ("The answer is 1 and -2.", "1"),
+    ("3π cm²", "3"),
+    ("∞", r"-\infty"),
 )
 
 
@@ -601,6 +651,8 @@ EXACT: Final = (
     ("The final answer is: **Paris**", "Paris"),
     ("it’s", "it's"),
     ("x**2", "x**2"),
+    ("The most likely answer is Paris.", "Paris"),
+    ("I looked at it.\nThe correct answer to this question is Paris", "Paris"),
 )
 
 
@@ -664,6 +716,25 @@ LETTER_GIVEN: Final = (
     "<A>が正解です",
     "Ｃ",
     "（<A>）",
+    "The most appropriate answer is <A>.",
+    "The most likely answer is (<A>), I think",
+    "The correct answer to this question is <A>.",
+    "<A> is the most accurate answer.",
+    "Beyond any doubt, the answer is <A>",
+    "Correct: <A>",
+    "Ans: <A>",
+    "<A> (a cat)",
+    "<A> - a cat",
+    "<A> — a cat",
+    "<A> 🎉",
+    "**<A>** ✅",
+    "I'd say <A>",
+    "That would be <A>",
+    "I think <A>",
+    "It is a cat.",
+    r"\boxed{a cat}",
+    r"The answer is \boxed{\text{a cat}}",
+    "$a cat$",
 )
 
 LETTER_NOT_GIVEN: Final = (
@@ -682,6 +753,11 @@ LETTER_NOT_GIVEN: Final = (
     "ไม่ใช่ <A>",
     "The answer is anything but <A>",
     "Some would say <A>",
+    "Most people answer that it is <A>",
+    "It is not a cat.",
+    "<A> (red)",
+    "<A> is the most likely mistake",
+    "That could be <A>",
     "The answer is <A>. No, wait, actually it is B.",
     "Die Antwort ist nicht <A>",
 )

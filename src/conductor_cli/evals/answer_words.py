@@ -50,7 +50,7 @@ def _any(*words: str) -> str:
 
 
 _SUBJECT: Final = _any(
-    r"\b(?:answer|result|solution)",
+    r"\b(?:answer|result|solution|(?:answers|solutions)(?=\s+are\b))",
     r"\b(?:Antwort|L\u00f6sung|Ergebnis)",
     r"\b(?:réponse|résultat|respuesta|risposta|resposta|resultado|odpowiedź|antwoord)"
     r"(?:\s+(?:correcte?|correct[ao]|corretta|finale?|final))?",
@@ -61,15 +61,20 @@ _SUBJECT: Final = _any(
     r"(?:ال)?(?:إجابة|اجابة|جواب)"
     r"(?:\s+(?:الصحيحة|النهائية|الصحيح))?",
 )
+_OF_WHAT: Final = (
+    r"(?:\s+(?:to|for|of)\s+(?:the|this|that|your|our)(?:\s+\w{1,12})?"
+    r"\s+(?:question|problem|puzzle|riddle|exercise|query|task|quiz))?"
+)
+"""What an answer is one to: `The correct answer to this question is`."""
 _VERB: Final = _any(
-    r"\s+(?:is|was|equals|(?:would|should|must|will|has to) be|comes (?:out )?to)\b[ \t]*:?",
+    r"\s+(?:is|was|are|equals|(?:would|should|must|will|has to) be|comes (?:out )?to)\b[ \t]*:?",
     r"\s+(?:ist|lautet|est|es|è|é|sería|jest)\b[ \t]*:?",
     r"[ \t]*(?:是|为|為|应为|應為|は|은|는|คือ)[ \t]*:?",
     r"\s+(?:هي|هو)\s*:?",
     r"[ \t]*(?::|=|\u2014|-(?=[ \t]))",
     r"[ \t]*[:.]?[ \t]*\n",
 )
-ANNOUNCEMENT: Final = re.compile(rf"{_SUBJECT}[ \t*_`\"']*{_VERB}", re.IGNORECASE)
+ANNOUNCEMENT: Final = re.compile(rf"{_SUBJECT}{_OF_WHAT}[ \t*_`\"']*{_VERB}", re.IGNORECASE)
 """The words after which an answer stands: `The answer is`, `Answer:`, `Die Antwort lautet`."""
 
 _CLAUSE: Final = r"[^.;!?\n,\u3002\uff0c]{0,60}$"
@@ -92,13 +97,15 @@ DENIED_BEFORE: Final = re.compile(rf"{_NEGATION}{_BETWEEN}:?{MARKUP}$", re.IGNOR
 """What ends a text whose next words are denied: `it is not `, `the answer isn't the number `."""
 
 _DOUBT: Final = _any(
-    r"(?<!no )(?<!without )(?<!without a )\bdoubt\w{0,5}\b",
+    r"(?<!no )(?<!little )(?<!any )(?<!without )(?<!without a )(?<!beyond )(?<!beyond a )"
+    r"\bdoubt\w{0,5}\b",
     r"\b(?:whether|anything but|far from|unlikely)\b",
     r"\b(?:hard to believe|wrong to (?:say|think|assume))\b",
     r"\bnot (?:sure|certain|true|clear|the case)\b",
     r"\b(?:do|does|did|would|could|can)(?: not|n['\u2019]t) (?:think|believe|know|say|agree)\b",
     r"\b(?:some|many|most|others|people|students)(?:\s+\w{1,12}){0,2}\s+"
-    r"(?:say|think|claim|believe|guess|answer|assume)\b",
+    r"(?:say|think|claim|believe|assume|(?:guess|answer)(?!\s*(?:[:=]|(?:is|was|would|must"
+    r"|should|seems|here|to (?:the|this|that|your))\b)))\b",
     r"\bif (?:the )?(?:\w{1,8} )?(?:answer|result)\b",
 )
 DOUBTED_BEFORE: Final = re.compile(rf"{_DOUBT}{_CLAUSE}", re.IGNORECASE)

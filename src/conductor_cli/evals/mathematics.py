@@ -103,7 +103,7 @@ def given_answer(text: str) -> str:
             value = record.get("answer")
         if isinstance(value, str | int | float):
             return _boxed(str(value))
-    text = words.without_thinking(text)
+    text = _as_latex(words.without_thinking(text))
     box = last_box(text)
     if box is not text:
         return _boxed(box[len("\\boxed{") : -1])
@@ -112,7 +112,10 @@ def given_answer(text: str) -> str:
         return announced
     bare = text.strip().strip("*` ")
     is_line = "\n" not in bare and not _MARKED.search(bare)
-    unsaid = _behind_words(bare) if is_line else ""
+    unsaid = ""
+    if is_line:
+        bare = _UNIT.sub("", bare)
+        unsaid = _joined(bare) or _behind_words(bare)
     if unsaid:
         return _boxed(unsaid)
     # "It is 70, not 71."
@@ -121,6 +124,53 @@ def given_answer(text: str) -> str:
             break
         text = text[: expression.start()]
     return text
+
+
+_SIGNS: Final = {
+    "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}",
+    "¾": r"\frac{3}{4}", "°": r"^\circ ", "∞": r"\infty ", "π": r"\pi ", "×": r"\times ",
+    "·": r"\cdot ", "≤": r"\le ", "≥": r"\ge ", "\u222a": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
+    "∅": r"\emptyset ", "±": r"\pm ",
+}  # fmt: skip
+_SIGN: Final = re.compile(f"[{''.join(_SIGNS)}]")
+_ROOT: Final = re.compile(
+    r"(?:√|(?<![\\A-Za-z])sqrt(?=\s*\())\s*(?:\(([^()]{1,80})\)|([0-9]+|[A-Za-z]))"
+)
+_RAISED: Final = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿ]+")
+_RAISED_TO: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿ", "0123456789-n")
+_PI: Final = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
+_INFINITY: Final = re.compile(
+    r"\s{0,9}([-+]?)\s{0,3}(?:positive\s{1,3})?infinity[\s.]*", re.IGNORECASE
+)
+
+
+def _as_latex(text: str) -> str:
+    """Return the text with LaTeX for signs of mathematics, as in `2√3`, `x²`, `120°` and `½`."""
+    text = _ROOT.sub(lambda root: rf"\sqrt{{{root[1] or root[2]}}}", text)
+    text = _RAISED.sub(lambda raised: f"^{{{raised[0].translate(_RAISED_TO)}}}", text)
+    text = _PI.sub(r"\\pi ", text)
+    text = _SIGN.sub(lambda sign: _SIGNS[sign[0]], text)
+    return _INFINITY.sub(r"\1\\infty", text) if _INFINITY.fullmatch(text) else text
+
+
+_AND: Final = re.compile(r"(?:\s{0,3},)?\s{1,3}(?:and|or)\s{1,3}(?=[-+\d(A-Za-z\\])")
+
+
+_SO: Final = re.compile(r"\A(?:so|thus|hence|therefore|then)[,:\s]{1,3}", re.IGNORECASE)
+_UNIT: Final = re.compile(
+    r"(?<=[\d})\s])\s{0,3}(?:square |cubic |sq\.? )?"
+    r"(?:[mck]m|(?<=\s)m|in|ft|yd|units?|inch(?:es)?|feet|met(?:er|re)s?|degrees?|radians?)"
+    r"(?:\s?\^\s?\{?[23]\}?)?[\s.]*$"
+)
+
+
+def _joined(bare: str) -> str:
+    """Return expressions that `and` or `or` joins as a list: `x = 1 or x = -2`; else nothing."""
+    bare = _SO.sub("", bare)
+    joined = _AND.sub(", ", bare)
+    if joined == bare or _WORD.search(_NAMED.sub("", joined)):
+        return ""
+    return joined
 
 
 def _behind_words(bare: str) -> str:
@@ -189,6 +239,9 @@ def _bare_expression(text: str, begin: int, stop: int) -> str | None:
         _, but, sentence = sentence.partition(" but ")
         if not but:
             return None
+    joined = _joined(sentence)
+    if joined and not words.is_denied(text, begin, stop):
+        return _boxed(joined)
     hidden = _NAMED.sub(lambda named: " " * len(named[0]), sentence)
     prose = [*_WORD.finditer(hidden)]
     if not prose:

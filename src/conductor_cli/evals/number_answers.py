@@ -34,6 +34,9 @@ MAX_POWER: Final = 300  # The largest power of ten that is worked out
 
 _THIN_SPACE: Final = re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))")
 
+_MONEY: Final = r"[$€£¥]\s?[0-9][0-9.,]{0,20}"
+_NO_FORMULA: Final = r"(?=[.,;:!?)*]{0,3}(?:\s+(?![-+*/=^\\<>|])|\s*$))"
+"""What follows the `k` of `$18k`, but not that of `$18k + 1$`."""
 _REWRITES: Final = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -46,6 +49,14 @@ _REWRITES: Final = tuple(
         (r"<<[^<>\n]{0,200}>>", ""),  # what the calculator of GSM8K was told
         (r"\\[$€£]", "$"),
         (r"\\%", "%"),
+        (rf"({_MONEY})[kK]{_NO_FORMULA}", r"\1 thousand"),
+        (rf"({_MONEY})(?:M|mn){_NO_FORMULA}", r"\1 million"),
+        (rf"({_MONEY})(?:B|bn){_NO_FORMULA}", r"\1 billion"),
+        (r"(?<![=<>-])[=-]{1,2}>", "→"),
+        (
+            rf"(?i:(?<![{SPACED}])negative|(?:^|(?<=\n)|(?<=[:=])|(?<=\bis))\s?\bminus)\s(?=[0-9])",
+            " -",
+        ),
         (r"(?<=[0-9])\s?~(?=[A-Za-z])", " "),
         (r"\^\s?\{?\s?\\(?:circ|degree)\s?\}?", "°"),
         (r"\\(?:times|cdot)(?![A-Za-z])", "×"),
@@ -111,6 +122,9 @@ _NUMBER: Final = re.compile(
     r"(?P<over>[0-9]{1,15}(?:\.[0-9]{1,15})?)\s?/\s?(?P<below>[0-9]{1,15}(?![0-9]))(?!\s?/|\.[0-9])"
     rf"|(?P<factor>{_WHOLE})\s?[×x*·]\s?10\s?(?:\^\s?\{{?\s?(?P<power>[-+]?[0-9]{{1,3}})\s?\}}?"
     r"|(?P<raised>[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]{1,4}))"
+    rf"|(?P<ten_sign>{_SIGN})(?<![{SPACED}.])10\s?"
+    r"(?:\^\s?(?:\{\s?(?P<ten_power>[-+]?[0-9]{1,3})\s?\}|(?P<ten_power1>[-+]?[0-9]{1,3}))"
+    r"|(?P<ten_raised>[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]{1,4}))"
     rf"|(?P<whole>{_WHOLE})"
 )
 _TIMES: Final = {
@@ -160,6 +174,8 @@ def _value_of(match: re.Match[str]) -> Decimal | None:
         if abs(power) <= MAX_POWER:
             return factor.scaleb(power)
         return None
+    if power_of_ten := match["ten_power"] or match["ten_power1"] or match["ten_raised"]:
+        return _power_of_ten(match["ten_sign"], int(power_of_ten.translate(_RAISED)))
     if match["vulgar"]:
         top, under = _VULGAR[match["vulgar"]]
         return _fraction(match["vulgar_sign"], match["vulgar_whole"], Decimal(top), Decimal(under))
@@ -169,6 +185,12 @@ def _value_of(match: re.Match[str]) -> Decimal | None:
     top_digits = match["top"] or match["top1"]
     under_digits = match["under"] or match["under1"]
     return _fraction(match["sign"], match["mixed"], Decimal(top_digits), Decimal(under_digits))
+
+
+def _power_of_ten(sign: str, power: int) -> Decimal | None:
+    if abs(power) > MAX_POWER:
+        return None
+    return Decimal(-1 if sign == "-" else 1).scaleb(power)
 
 
 def _fraction(sign: str, whole: str | None, top: Decimal, under: Decimal) -> Decimal | None:
@@ -281,12 +303,43 @@ def _stands_for_itself(plain: str, number: FoundNumber) -> bool:
     letters = _LETTER_POWER_AFTER.match(after)
     if letters is not None and _IS_UNIT.fullmatch(letters[1]) is None:
         return False
-    if _BOUND_BEFORE.search(before) or _SEVERAL_AFTER.match(after):
+    if _BOUND_BEFORE.search(before):
+        return False
+    if _SEVERAL_AFTER.match(after) and not _is_said_again(plain, number):
         return False
     is_range_end = _FROM_BEFORE.search(before) or _SEVERAL_BEFORE.search(before)
     if is_range_end is not None:
         return _MOVED_BEFORE.search(before[: is_range_end.start()]) is not None
     return True
+
+
+_AGAIN: Final = re.compile(r"\s?%?[^\w\n]{0,4}(?:or|i\.e\.|that is)[^\w\n]{0,4}")
+
+
+def _is_said_again(plain: str, number: FoundNumber) -> bool:
+    """Return whether the next number is the same in another form: `1/2, or 0.5`, `0.5 (or 50%)`."""
+    rest = plain[number.end : number.end + CONTEXT]
+    other = next(find_numbers(rest), None)
+    if other is None or _AGAIN.fullmatch(rest, 0, other.start) is None:
+        return False
+    moved = FoundNumber(number.end + other.start, number.end + other.end, other.value)
+    return _share(plain, moved) == _share(plain, number)
+
+
+def _share(plain: str, number: FoundNumber) -> Decimal:
+    """Return what a number is worth, of a percentage the share that it means."""
+    is_percent = plain[number.end :].lstrip().startswith("%")
+    return number.value / 100 if is_percent else number.value
+
+
+def _first_form(plain: str, number: FoundNumber) -> FoundNumber:
+    """Return the number before this one if both are the same in two forms, else this one."""
+    start = max(number.start - CONTEXT, 0)
+    earlier = list(find_numbers(plain[start : number.start]))
+    if not earlier:
+        return number
+    before = FoundNumber(start + earlier[-1].start, start + earlier[-1].end, earlier[-1].value)
+    return before if _is_said_again(plain, before) else number
 
 
 def _is_label(plain: str, number: FoundNumber) -> bool:
@@ -341,17 +394,23 @@ def given_number(text: str) -> Decimal | None:
     if label is not None:
         return _number_of_box(label[1])
     number = _last_number(words.without_remarks(plain)) or _last_number(plain)
+    if number is not None:
+        number = _first_form(plain, number)
     if number is None or not _stands_for_itself(plain, number):
         return None
     return number.value
 
 
+_FENCED: Final = re.compile(
+    r"(?:^|\n)[ \t]*(?:```|~~~)(?:json)?[ \t]*\n(.{1,4000}?)(?:```|~~~|$)", re.DOTALL
+)
 _KEYS: Final = ("answer", "final_answer", "finalAnswer", "result")
 
 
 def _named_value(text: str) -> str | None:
     """Return the answer that JSON names, in a fence or not; None where the text is no JSON."""
-    bare = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
+    fenced = _FENCED.search(text)
+    bare = (fenced[1] if fenced is not None else text).strip()
     if not bare.startswith("{"):
         return None
     with suppress(ValueError, RecursionError):
@@ -501,7 +560,10 @@ def _last_of(plain: str, number: FoundNumber) -> FoundNumber:
     return [number, *find_numbers(plain)][-1]
 
 
-_BRACKET_AFTER: Final = re.compile(r"\s{0,2}[^\W\d_]{0,12}\s?\(")
+_BRACKET_AFTER: Final = re.compile(
+    rf"\s{{0,2}}(?:[^\W\d_]{{0,12}}|[°%]\s?[A-Za-z]?|{_UNIT}(?:\s?[/·]\s?{_UNIT})?"
+    r"(?:\^?\{?-?[1-4]\}?|[²³])?)\s?\("
+)
 
 
 def _first_with_remark(plain: str) -> FoundNumber | None:

@@ -196,7 +196,8 @@ _EMPHASIS: Final = re.compile(
 _ARABIC_MARKS: Final = re.compile(r"[\u0640\u064b-\u0652]")
 _ANNOUNCED: Final = re.compile(
     r"[\W_]*(?:(?:so|thus|hence|therefore|also|daher|所以|因此|よって|따라서)[,\uff0c]?\s*)?"
-    r"(?:(?:the|die|das|la|le|el|o|my)\s+)?(?:(?:final|correct|right|richtige)\s+)?"
+    r"(?:(?:the|die|das|la|le|el|o|my)\s+)?"
+    r"(?:(?:final|correct|right|best|richtige|most \w{1,12})\s+)?"
     rf"{words.ANNOUNCEMENT.pattern}(?P<answer>.*)",
     re.IGNORECASE,
 )
@@ -385,18 +386,23 @@ _ANNOUNCED_BEFORE: Final = re.compile(
     r"\\(?:boxed|fbox)[\s{(]*$|(?i:answer|choice|option|letter)\s*"
     r"(?:(?i:\bis|(?:would|should|must) be)\s*:?|[:=\u2013\u2014-]|\n)"
     r"[\s{]*(?i:(?:option|choice|letter|statement|element)\s*)?$"
+    r"|(?:^|\n)[\s>#-]*(?i:correct(?:[ \t]+(?:one|response))?|ans)[ \t]*[:.=][ \t]*$"
     rf"|(?i:{words.ANNOUNCEMENT.pattern})[\s{{]*"
     r"(?i:(?:option|choice|letter|statement|element|Option|选项|選項|選択肢|ข้อ|보기)\s*)?$"
 )
 _CONFIRMED_AFTER: Final = re.compile(
-    r"[ \t]+is[ \t]+(?:the[ \t]+)?(?:correct|right|best)\b|[ \t]+ist[ \t]+(?:richtig|korrekt)\b"
+    r"[ \t]+is[ \t]+(?:the[ \t]+)?(?:only[ \t]+)?(?:correct|right|best|most[ \t]+(?:appropriate"
+    r"|accurate|likely|suitable|plausible|reasonable|logical|fitting)"
+    r"(?![ \t]+(?:mistake|error|trap|wrong)))\b"
+    r"|[ \t]+ist[ \t]+(?:richtig|korrekt)\b"
     r"|[ \t]*(?:是)?(?:正确|正確|对的|對的)|[ \t]*(?:が|は)正(?:解|しい)"
     r"|[ \t]*(?:이|가)[ \t]*(?:정답|맞)"
 )
 _PREFERRED_BEFORE: Final = re.compile(
     (
-        r"\b(?:go(?:ing)? with|choose|pick|select|opt for|it is|its|must "
-        r"be|so|thus|option|choice|letter|answer)[\s:,]*$"
+        r"\b(?:go(?:ing)? with|choose|pick|select|opt for|it is|its|that is|thats|must be"
+        r"|(?:that|it|which) would be|(?:id|would) say|(?:i|we) (?:think|believe)|by elimination"
+        r"|so|thus|option|choice|letter|answer)[\s:,]*$"
         r"|(?:→|=>|->|⇒)\s*$"
         r"|(?:\bnot\s+|不是|nicht\s+)[(\[]?[A-Z][)\]]?,?\s*(?:but(?:\s+rather)?|而是|sondern)\s*$"
         r"|(?:选|選|应选|選ぶ|选择|選擇)\s*$"
@@ -417,6 +423,8 @@ _OPEN_BEFORE: Final = re.compile(
 _OPEN_AFTER: Final = re.compile(
     rf"\s*(?:(?:\bor\b|\band\b|[/&])\s*{_ANY_LETTER}(?!\w)|,\s*{_ANY_LETTER}\s*(?:,|or\b|and\b|\}}|\.|\n|$))"
 )
+_CHOICE_BEGINS: Final = re.compile(r"[ \t]*[(\u2014-][ \t]*|[ \t]+")
+"""What may stand between a letter and its choice: `C (blue)`, `C - blue`, `C blue`."""
 _LINE_BEFORE: Final = re.compile(r"(?:^|\n)[ \t>]*$")
 _LINE_AFTER: Final = re.compile(r"(?<=[)\]])[.:]?(?:\s|$)|[.:](?:\s|$)|\s*(?:\n|$)")
 _ONLY: Final = re.compile(r"[\s>]*[(\[]?([A-Za-z])[)\]]?[\s.]*")
@@ -475,7 +483,7 @@ def _find_mentions(plain: str, choices: Sequence[str]) -> list[_Mention]:
         letters = _offered([match[1] or match[2]], choices)
         if not letters or _is_article(match) or _is_denied(match):
             continue
-        strength = _strength_of(match)
+        strength = _strength_of(match, _choice_of(letters[0], choices))
         if strength is None:
             continue
         letter = "" if _is_left_open(match) else letters[0]
@@ -492,7 +500,13 @@ def _after_change_of_mind(plain: str, mentions: Iterable[_Mention], clear: _Ment
     return later[-1] if later else clear
 
 
-def _strength_of(match: re.Match[str]) -> _Strength | None:
+def _choice_of(letter: str, choices: Sequence[str]) -> str:
+    """Return the text of the choice with a letter; empty where it is not known."""
+    number = ascii_uppercase.index(letter)
+    return choices[number] if number < len(choices) else ""
+
+
+def _strength_of(match: re.Match[str], choice: str) -> _Strength | None:
     """Return the clearest way in which the text names this letter; None where it only occurs."""
     before = _text_before(match)
     is_bracketed = _is_bracketed(match)
@@ -506,7 +520,18 @@ def _strength_of(match: re.Match[str]) -> _Strength | None:
         return "preferred"
     if begins_line and _LINE_AFTER.match(match.string, match.end()):
         return "leading"
+    if begins_line and _is_before_choice(match, choice):
+        return "leading"
     return "bracketed" if is_bracketed else None
+
+
+def _is_before_choice(match: re.Match[str], choice: str) -> bool:
+    """Return whether the text of its choice stands behind a letter."""
+    between = _CHOICE_BEGINS.match(match.string, match.end())
+    written = _without_marks(choice).casefold()
+    if between is None or not written:
+        return False
+    return match.string[between.end() : between.end() + len(choice)].casefold().startswith(written)
 
 
 def _is_bracketed(match: re.Match[str]) -> bool:
@@ -554,17 +579,47 @@ def _letter_alone(plain: str, choices: Sequence[str]) -> str:
     """Return the letter that is all of the last line, or of the first one; else nothing."""
     lines = plain.split("\n")
     for line in (lines[-1], lines[0]):
-        match = _ONLY.fullmatch(line)
+        match = _ONLY.fullmatch(_without_symbols(line))
         letters = _offered([match[1]], choices) if match else []
         if letters:
             return letters[0]
     return ""
 
 
+def _without_symbols(line: str) -> str:
+    """Return a line without pictures and check marks."""
+    kept = [mark for mark in line if unicodedata.category(mark) != "So" and mark != "\ufe0f"]
+    return "".join(kept)
+
+
+def _without_marks(text: str) -> str:
+    """Return a choice without emphasis, fonts and the braces of LaTeX around it."""
+    return _MARKS.sub("", text).strip().strip("{}").strip()
+
+
+_IT_IS: Final = re.compile(
+    r"\s*(?:i (?:think|believe|(?:would )?(?:choose|pick|say))\s+)?(?:(?:it|that)(?: is|'s)\s+)?",
+    re.IGNORECASE,
+)
+
+
 def _written_choices(text: str, choices: Sequence[str]) -> list[str]:
-    """Return the letters of the choices that the text consists of."""
+    """Return the letters of the choices that the text, or its box, consists of."""
     lettered = list(zip(ascii_uppercase, choices, strict=False))
-    written = [letter for letter, choice in lettered if _is_exact(text, choice)]
+    box = mathematics.last_box(text)
+    if box is not text:
+        text = box[len("\\boxed{") : -1]
+    text = words.unify_characters(text)
+    lead = _IT_IS.match(text)
+    behind = text[lead.end() :] if lead is not None else text
+    written = []
+    for letter, choice in lettered:
+        bare = _without_marks(choice)
+        is_stated = bare != "" and any(
+            _is_exact(_without_marks(stated), bare) for stated in (text, behind)
+        )
+        if is_stated or _is_exact(text, choice):
+            written.append(letter)
     if len(written) < 2:
         return written
     # Formulas that differ only by case
