@@ -14,6 +14,7 @@ import pytest
 from conductor_cli.app.evaluation import EvaluationRequest, open_evaluation
 from conductor_cli.config.settings import load_settings
 from conductor_cli.core.errors import Failure, UsageError
+from conductor_cli.core.pool import Limits
 from conductor_cli.evals.cost import estimate_cost
 from conductor_cli.evals.judge import INSTRUCTIONS, Judge, judge_prompt, read_verdict
 from conductor_cli.evals.outcomes import CaseOutcome
@@ -59,6 +60,15 @@ def test_the_judge_decides_where_no_rule_does(reply: str, verdict: str, tmp_path
     assert outcome.verdict == verdict
     assert (outcome.judging.calls, outcome.usage.calls, outcome.confirmed) == (1, 1, None)
     assert (verdict == "failed") == ("jo" in outcome.error)
+
+
+def test_the_time_limit_of_a_run_is_none_of_a_judge(tmp_path: Path) -> None:
+    """Judgements wait for each other on a model, which says nothing about an answer."""
+    hurried = Limits(attempts=1, seconds=0.01)
+    model = ScriptedModel([[0.05, "VERDICT: RIGHT"]])
+    by = orchestra({"jo": model}, pool=pool("jo"), model=None, limits=hurried)
+    outcome = judged(tmp_path, Judge.of(by, "jo"), case(scorer="model", answer="says four"))["c1"]
+    assert (outcome.verdict, outcome.error) == ("right", "")
 
 
 def test_a_rule_decides_and_the_judge_is_compared_with_it(tmp_path: Path) -> None:

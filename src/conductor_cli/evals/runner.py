@@ -219,7 +219,9 @@ def case_runner(  # noqa: PLR0913 - all of it decides how a run is made
     team = _with_response_cache(orchestra.team, replies, spec.planner_id or "")
     if judge is not None:
         judging = _with_response_cache(judge.setup.team, replies, "")
-        judge = replace(judge, setup=replace(judge.setup, team=judging), budget=budget)
+        unhurried = replace(judge.setup.limits, seconds=None)
+        setup = replace(judge.setup, team=judging, limits=unhurried)
+        judge = replace(judge, setup=setup, budget=budget)
     configured: dict[tuple[str, int], tuple[System, RunSetup]] = {}
     for draw in range(spec.repeat):
         setup = RunSetup(team=team, limits=limits, seed=spec.seed + draw)
