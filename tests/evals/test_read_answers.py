@@ -652,6 +652,15 @@ EXACT: Final = (
     ("it’s", "it's"),
     ("x**2", "x**2"),
     ("The most likely answer is Paris.", "Paris"),
+    (r"\boxed{Paris}", "Paris"),
+    (r"It is in the north. The final answer is $\boxed{\text{Paris}}$.", "Paris"),
+    ('{"answer": "Paris"}', "Paris"),
+    ('```json\n{"answer": "Paris", "why": "it is the capital"}\n```', "Paris"),
+    ("It is in the north.\n\n**Answer:**\n\nParis", "Paris"),
+    ("Final answer\n\nParis", "Paris"),
+    ("### Answer\nParis", "Paris"),
+    ("Paris!", "Paris"),
+    ("Yahoo!", "Yahoo!"),
     ("I looked at it.\nThe correct answer to this question is Paris", "Paris"),
 )
 
@@ -669,6 +678,10 @@ EXACT_NOT: Final = (
     ("The answer is not Paris", "Paris"),
     ("東京ではありません", "東京"),
     ("2**3", "23"),
+    ("5!", "5"),
+    (r"\boxed{Paris} or \boxed{Lyon}", "Paris"),
+    ("Not the answer\nParis", "Paris"),
+    ("Answer\nParis\nLyon", "Paris"),
 )
 
 

@@ -368,7 +368,7 @@ _UNIT_WORDS: Final = re.compile(r"\s{0,2}[%°]?\s?[^\W\d_]{0,20}(?:\s[^\W\d_]{1,
 
 def given_number(text: str) -> Decimal | None:
     """Return the number that a text gives as its answer; None where it gives none, or several."""
-    named = _named_value(text)
+    named = named_value(text)
     if named is not None:
         return given_number(named)
     plain = plain_text(words.without_thinking(text))
@@ -407,7 +407,7 @@ _FENCED: Final = re.compile(
 _KEYS: Final = ("answer", "final_answer", "finalAnswer", "result")
 
 
-def _named_value(text: str) -> str | None:
+def named_value(text: str) -> str | None:
     """Return the answer that JSON names, in a fence or not; None where the text is no JSON."""
     fenced = _FENCED.search(text)
     bare = (fenced[1] if fenced is not None else text).strip()

@@ -3,7 +3,8 @@ r"""Which answer a text gives, and whether it is right.
 The text was written by a model and is not trusted.
 
     exact    the whole text, ignoring case, white space, quotes and a final stop. If the last line
-             starts with "Answer:" or "The answer is", only the rest of that line counts
+             starts with "Answer:" or "The answer is", or stands below "Answer:", only the rest
+             of that line counts; a box, or the field `answer` of a JSON object, counts alone
     contains the text has the expected one in it as words, ignoring case, white space, quotes and
              emphasis. Words begin anywhere in scripts without spaces (Chinese, Japanese, Thai)
     regex    the expected answer is a regular expression of Python, which must match somewhere
@@ -46,7 +47,7 @@ from typing import Final, Literal
 
 from conductor_cli.evals import answer_words as words
 from conductor_cli.evals import mathematics, programs
-from conductor_cli.evals.number_answers import given_number, is_one_number
+from conductor_cli.evals.number_answers import given_number, is_one_number, named_value
 from conductor_cli.evals.score import Score
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 
@@ -193,6 +194,11 @@ _STOPS: Final = (".", "\u3002", "\uff61", "\u0964")
 _EMPHASIS: Final = re.compile(
     rf"`|(?<![{words.SPACED}*])[*_]{{1,3}}+(?=\S)|(?<=\S)[*_]{{1,3}}+(?![{words.SPACED}])"
 )
+_FONT: Final = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
+_HEADING: Final = re.compile(
+    r"[\W_]*(?:(?:the|final|correct|short|my)\s+){0,2}(?:answer|antwort|réponse|respuesta)[\W_]*",
+    re.IGNORECASE,
+)
 _ARABIC_MARKS: Final = re.compile(r"[\u0640\u064b-\u0652]")
 _ANNOUNCED: Final = re.compile(
     r"[\W_]*(?:(?:so|thus|hence|therefore|also|daher|所以|因此|よって|따라서)[,\uff0c]?\s*)?"
@@ -218,20 +224,32 @@ def _normalize(text: str) -> str:
 def _without_stop(text: str) -> str:
     for stop in _STOPS:
         text = text.removesuffix(stop)
-    return text
+    bare = text.rstrip("!")
+    return bare if bare[-1:].isalpha() else text  # `5!` is an expression
 
 
 def _extract_exact(text: str, _: Sequence[str] = ()) -> str:
     text = words.without_remarks(words.without_thinking(_tail(text)))
-    announced = _announced_text(text)
-    return _normalize(text if announced is None else announced)
+    stated = named_value(text)
+    if stated is None:
+        stated = _announced_text(text)
+    if stated is None:
+        stated = text
+    box = mathematics.last_box(stated)
+    if box is not stated:
+        stated = _FONT.sub(r"\1", box[len("\\boxed{") : -1])
+    return _normalize(stated)
 
 
 def _announced_text(text: str) -> str | None:
-    """Return what the last line announces; None where it announces nothing."""
-    line = words.unify_characters(text.rpartition("\n")[2])
+    """Return what the last line announces, or the heading above it; None without either."""
+    above, _, line = words.unify_characters(text).rpartition("\n")
     announced = _ANNOUNCED.fullmatch(line)
-    return None if announced is None else announced["answer"]
+    if announced is not None:
+        return announced["answer"]
+    if _HEADING.fullmatch(above.strip().rpartition("\n")[2]):
+        return line
+    return None
 
 
 def _is_text(answer: str, _: Sequence[str] = ()) -> bool:
