@@ -864,6 +864,26 @@ def test_only_workers_without_a_card_are_measured(each_one_tag: Stage, colours: 
     assert len(each_one_tag.asked("alpha")) == 16
 
 
+def test_a_card_of_some_of_the_cases_is_measured_again(each_one_tag: Stage, colours: Path) -> None:
+    """Cases that failed say nothing of a worker, so its card is not whole without them."""
+    answer = each_one_tag.models["beta"]
+
+    async def fails_on_blue(request: SeenRequest, wire: Wire) -> None:
+        is_blue = "blue" in str(request.json["messages"])
+        await (refuses(401, "who are you") if is_blue else answer)(request, wire)
+
+    each_one_tag.models["beta"] = fails_on_blue
+    told = "beta: 4 of 8 cases failed, and the same command measures it again: "
+    words = ("workers", "calibrate", colours, "--yes", "--json")
+    first = each_one_tag.ok(*words, told=told).json["cards"]
+    assert [(card["worker"], card["n"]) for card in first] == [("alpha", 8), ("beta", 4)]
+    each_one_tag.models["beta"] = answer
+    again = each_one_tag.ok(*words).json["cards"]
+    assert [(card["worker"], card["n"]) for card in again] == [("alpha", 8), ("beta", 8)]
+    assert len(each_one_tag.asked("alpha")) == 8
+    assert strengths(each_one_tag)["beta"] == {"red": 0.0, "blue": 1.0}
+
+
 def test_an_unreachable_worker_gets_no_card(each_one_tag: Stage, colours: Path) -> None:
     each_one_tag.models["beta"] = refuses(401, "who are you")
     done = each_one_tag.ok("workers", "calibrate", colours, "--yes", "--json")

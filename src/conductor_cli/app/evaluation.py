@@ -691,8 +691,8 @@ def plan_calibration(
 ) -> Calibration:
     """Choose cases and workers, and find what was measured before.
 
-    The cases are a file, by default a built-in set. Workers with a card on the same cases are not
-    measured again.
+    The cases are a file, by default a built-in set. Workers with a card on all of the same cases
+    are not measured again.
     """
     configured = names_of([item.worker for item in settings.workers])
     if source in configured and not Path(source).exists():
@@ -701,8 +701,13 @@ def plan_calibration(
     name, cases = load_cases(source or NAME, file=None, count=count, seed=seed)
     pool, _ = run_async(resolve_pool(settings, None, workers))
     pool = pool.without_self()
-    cards = {worker.name: settings.cards.of(worker, hash_cases(cases)) for worker in pool}
-    unmeasured = tuple(name for name, card in cards.items() if card is None)
+    cards = dict[str, MeasuredCard]()
+    for worker in pool:
+        card = settings.cards.of(worker, hash_cases(cases))
+        # One of fewer cases is of a time when the worker could not be reached.
+        if card is not None and card.n >= len(cases):
+            cards[worker.name] = card
+    unmeasured = tuple(name for name in pool.names if name not in cards)
     request = EvaluationRequest(
         source=name,
         cases=cases,
@@ -711,8 +716,7 @@ def plan_calibration(
         parallel=parallel,
         workers=unmeasured,
     )
-    measured = tuple(card for card in cards.values() if card is not None)
-    return Calibration(request=request, pool=pool, known_cards=measured)
+    return Calibration(request=request, pool=pool, known_cards=tuple(cards.values()))
 
 
 def measured_cards(
@@ -731,6 +735,8 @@ def measured_cards(
             failed = f"{system.failed} of {len(calibration.request.cases)} cases failed"
             if not system.accuracy.n:
                 failed += ", so it has no card"
+            else:
+                failed += ", and the same command measures it again"
             notes.append(f"{worker.name}: {failed}: {errors[system.name]}")
     notes += [note for note in evaluation.spec.notes if note.startswith("left out")]
     return cards, notes
