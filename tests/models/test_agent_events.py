@@ -6,6 +6,7 @@ Answer, thinking, usage, cost, failure.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.command.adapter import MAX_EVENT_BYTES, EventReply
-from conductor_cli.models.command.events import READERS
+from conductor_cli.models.command.events import READERS, SUBAGENTS_UNCOUNTED
 
 CAPTURED = Path(__file__).with_name("agent_events")
 ANSWER = "The answer of the double is 42."
@@ -100,6 +101,85 @@ def test_a_cost_of_zero_is_unknown() -> None:
     assert results == [None, None, None]
 
 
+def claude_result(spent: dict[str, float] | None, **fields: Any) -> dict[str, Any]:
+    """A result of Claude Code 2.1.332.
+
+    `spent` are the dollars of each model since the result before; each read 2,000 tokens, of which
+    1,500 were cached, and wrote 30.
+    """
+    counts = {"inputTokens": 500, "cacheReadInputTokens": 1500, "outputTokens": 30}
+    result: dict[str, Any] = {"type": "result", "subtype": "success", "result": ANSWER}
+    result["usage"] = {"input_tokens": 7, "output_tokens": 1}  # of the main thread's last turn
+    if spent is not None:
+        result["model_usage_since_last_result"] = {
+            name: {**counts, "costUSD": dollars, "costBasis": "list"}
+            for name, dollars in spent.items()
+        }
+    return {**result, **fields}
+
+
+def test_what_sub_agents_and_earlier_turns_of_claude_code_used_is_counted() -> None:
+    """A sub-agent works in the background, so that there are two turns with a result each."""
+    first = claude_result({"opus": 0.5, "haiku": 0.25}, total_cost_usd=0.75)
+    second = claude_result({"opus": 0.5}, total_cost_usd=1.25)
+    reply, chunks = read("claude-code", lines(first, second))
+    assert texts_of(chunks)[0] == ANSWER
+    expected = Usage(tokens_in=6000, tokens_cached=4500, tokens_out=90, calls=1)
+    assert reply.usage("") == replace(expected, cost=Decimal("1.25"))
+    # A last result that has nothing new takes nothing away.
+    reply, _ = read("claude-code", lines(first, second, claude_result({}, total_cost_usd=1.25)))
+    assert reply.usage("") == replace(expected, cost=Decimal("1.25"))
+
+
+def test_what_earlier_calls_of_a_session_of_claude_code_used_is_not_counted_again() -> None:
+    """With `--continue` among its arguments, the totals of a session come back in each call."""
+    totals = {"opus": {"inputTokens": 90_000, "outputTokens": 900, "costUSD": 9.5}}
+    result = claude_result({"opus": 0.5}, modelUsage=totals, total_cost_usd=9.5)
+    usage = read("claude-code", lines(result))[0].usage("")
+    assert (usage.tokens_in, usage.tokens_out, usage.cost) == (2000, 30, Decimal("0.5"))
+
+
+def test_a_cost_at_which_claude_code_guesses_is_unknown() -> None:
+    """It has no price for a model that it does not know, and takes that of another."""
+    counts = {"inputTokens": 500, "outputTokens": 30, "costUSD": 0.5, "costBasis": "unknown"}
+    known = {**counts, "costBasis": "list"}
+    for models in ({"lab": counts}, {"opus": known, "lab": counts}):
+        since = claude_result(None, model_usage_since_last_result=models, total_cost_usd=1)
+        only_totals = claude_result(None, modelUsage=models, total_cost_usd=1)
+        for result in (since, only_totals):
+            usage = read("claude-code", lines(result))[0].usage("")
+            assert (usage.tokens_in, usage.cost) == (500 * len(models), None)
+    reply, _ = read("claude-code", lines(claude_result(None, modelUsage={"opus": known})))
+    assert reply.usage("").tokens_in == 500
+
+
+def test_the_limit_at_which_claude_code_stopped_is_told() -> None:
+    result = {
+        "type": "result",
+        "subtype": "error_max_budget_usd",
+        "is_error": True,
+        "errors": ["Reached maximum budget ($0.5)"],
+    }
+    assert read("claude-code", lines(result))[0].error == "Reached maximum budget ($0.5)"
+    for errors in ([], None, "x", [None]):
+        reply, _ = read("claude-code", lines({**result, "errors": errors}))
+        assert reply.error == "error_max_budget_usd"
+
+
+def test_sub_agents_of_codex_are_shown_and_told_once_as_uncounted() -> None:
+    item = {"type": "collab_tool_call", "tool": "spawn_agent", "prompt": "Look at the harbour"}
+    spawned = {"type": "item.completed", "item": {**item, "status": "completed"}}
+    waited = {"type": "item.completed", "item": {**item, "tool": "wait", "prompt": None}}
+    message = {"type": "item.completed", "item": {"type": "agent_message", "text": ANSWER}}
+    _, chunks = read("codex", lines(spawned, spawned, waited, message))
+    told = [chunk.note for chunk in chunks if chunk.note]
+    assert told == [SUBAGENTS_UNCOUNTED]
+    assert texts_of(chunks) == (
+        ANSWER,
+        "[spawn_agent: Look at the harbour]\n[spawn_agent: Look at the harbour]\n[wait]\n",
+    )
+
+
 def test_what_an_agent_does_not_count_is_estimated() -> None:
     events = (
         {"type": "item.completed", "item": {"type": "agent_message", "text": "y" * 40}},
@@ -142,6 +222,12 @@ def test_what_an_agent_does_not_count_is_estimated() -> None:
             "stats": {"input_tokens": 10**400, "total_tokens": float("nan")},
         },
         {"type": "message", "role": "assistant", "content": {"text": 1}},
+        {
+            "type": "result",
+            "modelUsage": {"a": 1, "b": {"inputTokens": -1, "costUSD": "x"}},
+            "model_usage_since_last_result": {"a": [], "b": {"outputTokens": 10**30}},
+        },
+        {"type": "item.completed", "item": {"type": "collab_tool_call", "tool": [], "prompt": 1}},
     ],
 )
 def test_events_of_the_wrong_form_are_no_failure(name: str, event: Any) -> None:

@@ -2,10 +2,10 @@
 
 Pure; no event is trusted.
 
-- `claude -p --output-format stream-json --verbose` (2.1.197): messages in Anthropic's form, then
-  one result.
-- `codex exec --json` (0.169.0): items with messages, reasoning and tools; usage at the end of a
-  turn; no cost.
+- `claude -p --output-format stream-json --verbose` (2.1.332): messages in Anthropic's form, then
+  a result for each turn; what its sub-agents do in the background begins further turns.
+- `codex exec --json` (0.171.0): items with messages, reasoning and tools; usage at the end of a
+  turn, without that of its sub-agents; no cost.
 - `gemini --output-format stream-json` (0.61.0): pieces of messages, tools, then one result with
   tokens and no cost.
 - `opencode run --format json --thinking` (1.18.33): parts of messages; each step says its tokens
@@ -16,7 +16,7 @@ A cost of 0 means that the agent does not know it, since these calls are never f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -76,42 +76,130 @@ def paragraph(text: str) -> str:
     return f"{text.rstrip()}\n"
 
 
-def read_claude_code(event: Mapping[str, Any]) -> AgentOutput:
-    """Return what an event of Claude Code adds."""
-    blocks = tables_in(table_of(event.get("message")).get("content"))
-    match event.get("type"):
-        # What a subagent says belongs to the tool call that started it.
-        case "assistant" if not event.get("parent_tool_use_id"):
-            text = ""
-            thinking = ""
-            for block in blocks:
-                match block.get("type"):
-                    case "text":
-                        text += text_of(block.get("text"))
-                    case "thinking":
-                        thinking += paragraph(text_of(block.get("thinking")))
-                    case "tool_use":
-                        thinking += tool_line(block.get("name"), block.get("input"))
-            return AgentOutput(text=text, thinking=thinking)
-        case "user":
-            failures = ""
-            for block in blocks:
-                if block.get("is_error") is True:
-                    message = text_of(block.get("content"))
-                    failures += tool_line("result", message, failed=True)
-            return AgentOutput(thinking=failures)
-        case "result":
-            text = text_of(event.get("result"))
-            counted = usage_of(usage_as_chat(table_of(event.get("usage"))))
-            usage = replace(counted, cost=stated_dollars(event.get("total_cost_usd")) or None)
-            if event.get("is_error") is True or event.get("subtype") != "success":
-                return AgentOutput(usage=usage, error=text or text_of(event.get("subtype")))
-            return AgentOutput(usage=usage, text=text)
-    return AgentOutput()
+class ClaudeCodeReader:
+    """Adds up what the results of one call say of its models.
+
+    `usage` of a result leaves out sub-agents and earlier turns. Newer versions have beside it what
+    each model used since the result before (`model_usage_since_last_result`); `modelUsage` also
+    has what earlier calls used where a session goes on.
+    """
+
+    def __init__(self) -> None:
+        self._usage = NO_USAGE
+        self._is_priced = True
+
+    def __call__(self, event: Mapping[str, Any]) -> AgentOutput:
+        blocks = tables_in(table_of(event.get("message")).get("content"))
+        match event.get("type"):
+            # What a subagent says belongs to the tool call that started it.
+            case "assistant" if not event.get("parent_tool_use_id"):
+                return _read_claude_blocks(blocks)
+            case "user":
+                failures = ""
+                for block in blocks:
+                    if block.get("is_error") is True:
+                        message = text_of(block.get("content"))
+                        failures += tool_line("result", message, failed=True)
+                return AgentOutput(thinking=failures)
+            case "result":
+                usage = self._usage_at(event)
+                text = text_of(event.get("result"))
+                if event.get("is_error") is True or event.get("subtype") != "success":
+                    return AgentOutput(usage=usage, error=text or _why_claude_failed(event))
+                return AgentOutput(usage=usage, text=text)
+        return AgentOutput()
+
+    def _usage_at(self, result: Mapping[str, Any]) -> Usage:
+        """Return the usage of the whole call, with that of a result."""
+        since = result.get("model_usage_since_last_result")
+        if isinstance(since, Mapping):
+            used = _used_by_models(since)
+            self._usage += used
+            self._is_priced = self._is_priced and (not used.tokens or used.cost is not None)
+            total = self._usage
+            cost = total.cost if self._is_priced else None
+        else:
+            models = table_of(result.get("modelUsage"))
+            total = _used_by_models(models)
+            cost = None
+            if not any(map(_is_guessed, models.values())):
+                cost = stated_dollars(result.get("total_cost_usd"))
+        if not total.tokens:  # an older version, or one that ended before it counted
+            total = usage_of(usage_as_chat(table_of(result.get("usage"))))
+        return replace(total, calls=1, cost=cost or None)
 
 
-def read_codex(event: Mapping[str, Any]) -> AgentOutput:
-    """Return what an event of Codex adds."""
+def _read_claude_blocks(blocks: Iterable[Mapping[str, Any]]) -> AgentOutput:
+    text = ""
+    thinking = ""
+    for block in blocks:
+        match block.get("type"):
+            case "text":
+                text += text_of(block.get("text"))
+            case "thinking":
+                thinking += paragraph(text_of(block.get("thinking")))
+            case "tool_use":
+                thinking += tool_line(block.get("name"), block.get("input"))
+    return AgentOutput(text=text, thinking=thinking)
+
+
+def _used_by_models(models: Mapping[str, Any]) -> Usage:
+    """Return what models used together. Its cost is None where that of one is not known."""
+    total = NO_USAGE
+    is_priced = True
+    for counts in map(table_of, models.values()):
+        details = {"thinking_tokens": counts.get("thinkingTokens")}
+        chat = usage_as_chat(
+            {
+                "input_tokens": counts.get("inputTokens"),
+                "cache_read_input_tokens": counts.get("cacheReadInputTokens"),
+                "cache_creation_input_tokens": counts.get("cacheCreationInputTokens"),
+                "output_tokens": counts.get("outputTokens"),
+                "output_tokens_details": details,
+            }
+        )
+        cost = None
+        if not _is_guessed(counts):
+            cost = stated_dollars(counts.get("costUSD")) or None
+        total += replace(usage_of(chat), cost=cost)
+        is_priced = is_priced and cost is not None
+    return total if is_priced else replace(total, cost=None)
+
+
+def _is_guessed(counts: object) -> bool:
+    """Return whether Claude Code has no price for a model, and reckoned with that of another."""
+    return table_of(counts).get("costBasis") == "unknown"
+
+
+def _why_claude_failed(result: Mapping[str, Any]) -> str:
+    """Return the reasons of a result without a text, such as a limit of the agent's own."""
+    reasons = result.get("errors")
+    texts = [text_of(reason) for reason in reasons] if isinstance(reasons, list) else []
+    return "; ".join(filter(None, texts)) or text_of(result.get("subtype"))
+
+
+class CodexReader:
+    """Tells once that what the sub-agents of one call used is not counted."""
+
+    def __init__(self) -> None:
+        self._has_told = False
+
+    def __call__(self, event: Mapping[str, Any]) -> AgentOutput:
+        output = _read_codex(event)
+        item = table_of(event.get("item"))
+        is_new_agent = item.get("type") == "collab_tool_call" and item.get("tool") == "spawn_agent"
+        if is_new_agent and not self._has_told:
+            self._has_told = True
+            return replace(output, note=SUBAGENTS_UNCOUNTED)
+        return output
+
+
+SUBAGENTS_UNCOUNTED: Final = (
+    "codex does not say what its sub-agents used: the tokens of this call are more than are counted"
+)
+
+
+def _read_codex(event: Mapping[str, Any]) -> AgentOutput:
     match event.get("type"):
         case "item.completed":
             return _read_codex_item(table_of(event.get("item")))
@@ -155,6 +243,9 @@ def _read_codex_item(item: Mapping[str, Any]) -> AgentOutput:
             line = tool_line(f"{text_of(item.get('server'))}.{text_of(item.get('tool'))}")
         case "web_search":
             line = tool_line("web search", item.get("query"))
+        case "collab_tool_call":
+            failed = item.get("status") == "failed"
+            line = tool_line(item.get("tool"), item.get("prompt"), failed=failed)
     return AgentOutput(thinking=line)
 
 
@@ -238,8 +329,8 @@ class OpencodeReader:
 
 
 READERS: Final[Mapping[str, Callable[[], EventReader]]] = {
-    "claude-code": lambda: read_claude_code,
-    "codex": lambda: read_codex,
+    "claude-code": ClaudeCodeReader,
+    "codex": CodexReader,
     "gemini-cli": lambda: read_gemini_cli,
     "opencode": OpencodeReader,
 }
