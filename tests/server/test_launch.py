@@ -103,6 +103,10 @@ def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: s
     environ = install(tmp_path / "bin", name, text) | {
         "ANTHROPIC_API_KEY": "sk-ant-of-the-user",
         "CLAUDE_CODE_USE_BEDROCK": "1",
+        "CLAUDE_CODE_USE_MANTLE": "1",
+        "CLAUDE_CODE_USE_ANTHROPIC_AWS": "1",
+        "CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD": "1",
+        "ANTHROPIC_UNIX_SOCKET": "/tmp/theirs.sock",
         "OPENAI_BASE_URL": "http://127.0.0.1:1/v1",
         "OPENAI_API_BASE": "http://127.0.0.1:1/v1",
     }
@@ -115,20 +119,18 @@ def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: s
     assert key not in " ".join(arguments)
     if name == "claude":
         assert "ANTHROPIC_API_KEY" not in variables
-        assert (
-            variables["ANTHROPIC_DEFAULT_OPUS_MODEL"]
-            == variables["ANTHROPIC_DEFAULT_SONNET_MODEL"]
-            == "conductor"
-        )
+        for model in ("FABLE", "OPUS", "SONNET"):
+            assert variables[f"ANTHROPIC_DEFAULT_{model}_MODEL"] == "conductor"
+        assert variables["CLAUDE_CODE_AUTO_MODE_MODEL"] == "conductor-mini"
         file = Path(arguments[arguments.index("--settings") + 1])
         assert (file.exists(), settings["mode"]) == (False, 0o600)
         # Variables in a file of settings win over the environment, so none of them may be missing
         # there.
         assert settings["env"] == {variable: variables[variable] for variable in settings["env"]}
-        assert (
-            settings["env"]["ANTHROPIC_BASE_URL"],
-            settings["env"]["CLAUDE_CODE_USE_BEDROCK"],
-        ) == (url, "0")
+        assert settings["env"]["ANTHROPIC_BASE_URL"] == url
+        assert settings["env"]["ANTHROPIC_UNIX_SOCKET"] == ""
+        for provider in ("BEDROCK", "MANTLE", "ANTHROPIC_AWS", "ANTHROPIC_GOOGLE_CLOUD"):
+            assert settings["env"][f"CLAUDE_CODE_USE_{provider}"] == "0"
     elif name == "aider":
         assert [variables[variable] for variable in ("OPENAI_BASE_URL", "OPENAI_API_BASE")] == [
             f"{url}/v1"

@@ -60,6 +60,17 @@ prompts and tools are nearly as long.
 SHORTENED_SHARE: Final = 0.8  # The share of the context at which Codex shortens its conversation
 OUTPUT_TOKENS: Final = 32_000
 
+_CLAUDE_PROVIDERS: Final = (
+    "CLAUDE_CODE_USE_ANTHROPIC_AWS",
+    "CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_FOUNDRY",
+    "CLAUDE_CODE_USE_GATEWAY",
+    "CLAUDE_CODE_USE_MANTLE",
+    "CLAUDE_CODE_USE_VERTEX",
+)
+"""The variables by which Claude Code is sent to the server of a provider, whatever its address."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
@@ -104,18 +115,21 @@ def _claude(url: str, key: str, context: int) -> Launch:
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_AUTH_TOKEN": key,
         # Sub-agents ask for models by these names.
+        "ANTHROPIC_DEFAULT_FABLE_MODEL": MODEL,
         "ANTHROPIC_DEFAULT_OPUS_MODEL": MODEL,
         "ANTHROPIC_DEFAULT_SONNET_MODEL": MODEL,
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": SMALL_MODEL,
         "ANTHROPIC_SMALL_FAST_MODEL": SMALL_MODEL,
+        # Its auto mode has a model check each call of a tool: one worker does, without a plan.
+        "CLAUDE_CODE_AUTO_MODE_MODEL": SMALL_MODEL,
         # It differs by task, so that nothing of the prompt could be reused
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(context),
         "CLAUDE_STREAM_IDLE_TIMEOUT_MS": _MINUTES_30,
-        **dict.fromkeys(
-            ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"), "0"
-        ),
+        # A socket would be connected to in place of the address.
+        "ANTHROPIC_UNIX_SOCKET": "",
+        **dict.fromkeys(_CLAUDE_PROVIDERS, "0"),
     }
     # The variables in a file of settings win over those of the environment, so they are told as
     # both.
