@@ -96,6 +96,28 @@ def test_a_client_is_told_the_smallest_context_that_holds_its_work(
     assert client_context(workers) == smallest
 
 
+@pytest.mark.parametrize(
+    ("context", "options", "told", "notice"),
+    [
+        ("context = 8192", (), 8192, "no worker is known to hold 32,000 tokens"),
+        ("context = 65536", (), 65_536, ""),
+        ("context = 8192", ("--demo",), 128_000, ""),  # it reads the question alone
+    ],
+)
+def test_a_context_that_holds_no_work_of_a_client_is_told(
+    stage: Stage, tmp_path: Path, context: str, options: tuple[str, ...], told: int, notice: str
+) -> None:
+    """Claude Code says of every question that it is too long, and sends nothing."""
+    path = tmp_path / "told"
+    text = f'#!/bin/sh\necho "$CLAUDE_CODE_MAX_CONTEXT_TOKENS" > {path}\n'
+    environ = install(tmp_path / "bin", "claude", text)
+    stage.configure(workers={"alpha": context})
+    done = stage.run("launch", "claude", *options, env=environ)
+    assert (done.code, path.read_text()) == (0, f"{told}\n"), done.err
+    assert notice in done.err
+    assert ("too long" in done.err) == bool(notice)
+
+
 @pytest.mark.parametrize("name", list(CLIENTS))
 def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: str) -> None:
     path = tmp_path / "seen.json"

@@ -48,7 +48,14 @@ from conductor_cli.server.http.processes import (
     check_processes,
     listen_for_processes,
 )
-from conductor_cli.server.launch import CLIENTS, check_ready, find_client, own_server, run_client
+from conductor_cli.server.launch import (
+    CLIENTS,
+    check_ready,
+    describe_small_context,
+    find_client,
+    own_server,
+    run_client,
+)
 from conductor_cli.server.mcp.process import serve_stdio
 from conductor_cli.server.options import ServerOptions
 from conductor_cli.server.siblings import Siblings
@@ -310,6 +317,8 @@ def launch_command(
     launch, path = find_client(client)
     server = _server_options(context, options)
     tokens = run_async(check_ready(server))
+    if small := describe_small_context(client, tokens):
+        print_notice(small)
     with own_server(server) as (url, key):
         code = run_client(path, launch(url, key, tokens), arguments or ())
     raise typer.Exit(code)

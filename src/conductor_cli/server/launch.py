@@ -242,6 +242,20 @@ def client_context(workers: Iterable[Worker]) -> int:
     return max(contexts, default=CONTEXT_TOKENS)
 
 
+def describe_small_context(client: str, context: int) -> str:
+    """Return what a user should know of a context that hardly holds a client's own prompts.
+
+    Empty where it holds them.
+    """
+    if context >= USABLE_CONTEXT:
+        return ""
+    return (
+        f"no worker is known to hold {USABLE_CONTEXT:,} tokens, which the prompts and tools of a "
+        f"coding client nearly fill: {client} is told {context:,}, and may say of every question "
+        "that it is too long; conductor workers set NAME context=N says what a worker holds"
+    )
+
+
 async def check_ready(options: ServerOptions) -> int:
     """Return the context of the workers if a run can be planned and one of them answers.
 
@@ -290,6 +304,8 @@ async def check_ready(options: ServerOptions) -> int:
                 raise ConfigError(f"{problem}: {reasons}", hint=hint)
             for task in tests:
                 task.cancel()
+        if settings.rehearsal:  # the demo reads the question alone, however long the rest is
+            return CONTEXT_TOKENS
         return client_context(workers)
     finally:
         await opened.close()
