@@ -20,7 +20,7 @@ from tests.cli.stage import Stage
 from tests.server.plain_api import serving
 from tests.server.test_tool_turns import TOOLS
 
-CLAUDE = {"x-claude-code-session-id": "1", "user-agent": "claude-cli/2.1.197 (external, cli)"}
+CLAUDE = {"x-claude-code-session-id": "1", "user-agent": "claude-cli/2.1.332 (external, cli)"}
 OPENCODE = {"x-session-id": "ses_1", "user-agent": "opencode/1.18.33"}
 TITLE_SCHEMA = {
     "type": "object",
@@ -81,6 +81,14 @@ def task(words: str, field: str = "title") -> str:
                 ),
                 tools=(SHELL,),
                 system=CLAUDE_SYSTEM,
+            ),
+        ),
+        (
+            "safety_check",
+            CLAUDE,
+            request_of(
+                '<transcript>\n{"Bash":"rm -rf sub"}\n</transcript>',
+                system="You are a security monitor for autonomous AI coding agents.\n\n## Context",
             ),
         ),
         (

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.cli.stage import Stage, refuses, says, sends
+from tests.cli.stage import PLANNER, TWO, Stage, refuses, says, sends
 from tests.media_files import pdf, png
 from tests.server.plain_api import events, serving, until
 from tests.servers import Script, delta, usage
@@ -593,3 +593,24 @@ def test_a_response_that_has_ended_cannot_be_cancelled(stage: Stage) -> None:
         made = respond(server.url).json()
         refused = httpx.post(f"{server.url}/v1/responses/{made['id']}/cancel")
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "response_has_ended")
+
+
+def test_a_check_of_a_call_is_made_by_one_worker_that_the_planner_chooses(stage: Stage) -> None:
+    """Claude Code has each call of a tool checked, and a whole plan is too much for that.
+
+    The cheapest worker may not be good enough.
+    """
+    prices = {"alpha": "input = 2, output = 8", "beta": "input = 1, output = 2"}
+    stage.configure(workers={name: f"price = {{ {price} }}" for name, price in prices.items()})
+    stage.plan = TWO
+    body = {
+        "model": "conductor",
+        "max_tokens": 64,
+        "system": "You are a security monitor for autonomous AI coding agents.\n\n## Context",
+        "messages": [{"role": "user", "content": '<transcript>\n{"Bash":"ls"}\n</transcript>'}],
+    }
+    with serving() as server:
+        headers = {"x-claude-code-session-id": "1"}
+        answered = httpx.post(f"{server.url}/v1/messages", json=body, headers=headers, timeout=30)
+    assert answered.json()["content"] == [{"type": "text", "text": "alpha answers"}]
+    assert [len(stage.asked(name)) for name in (PLANNER, "alpha", "beta")] == [1, 1, 0]

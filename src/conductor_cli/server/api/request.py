@@ -16,7 +16,7 @@ from conductor_cli.core.question import File
 from conductor_cli.core.usage import NO_USAGE, Usage
 
 UtilityPurpose = Literal[
-    "title", "tags", "follow_ups", "search_queries", "commit_message", "compaction"
+    "title", "tags", "follow_ups", "search_queries", "commit_message", "compaction", "safety_check"
 ]
 """What a utility request is for: clients make it by themselves."""
 

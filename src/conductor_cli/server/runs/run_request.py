@@ -73,6 +73,7 @@ _CLAUDE_COMPACTION: Final = (
     "Your task is to create a detailed summary of the conversation so far",
     "Your task is to create a detailed summary of the RECENT portion of the conversation",
 )
+_CLAUDE_SAFETY_CHECK: Final = "You are a security monitor for autonomous AI coding agents."
 _OPENCODE_TITLE: Final = "You are a title generator. You output ONLY a thread title"
 _OPENCODE_COMPACTION: Final = (
     "You are a helpful AI assistant tasked with summarizing conversations",
@@ -123,6 +124,8 @@ def classify_utility_request(
             return "compaction"
         if calls_nothing and (wants_title or _has_line(system, (_CLAUDE_TITLE,))):
             return "title"
+        if calls_nothing and _has_line(system, (_CLAUDE_SAFETY_CHECK,)):
+            return "safety_check"
     if not calls_nothing:
         return None
     if system.startswith(_OPENCODE_TITLE):
@@ -288,8 +291,8 @@ async def build_job(
     Raises `RequestError` or `ConductorError`.
 
     A utility request, for a `purpose`, is not planned: the cheapest worker does it alone. Where no
-    worker has a price, the planner only chooses the worker. With `serve.background` off it is a
-    request like any other.
+    worker has a price, and for a safety check, the planner only chooses the worker. With
+    `serve.background` off it is a request like any other.
     """
     settings = starter.settings()
     if not settings["serve.background"]:
@@ -304,8 +307,10 @@ async def build_job(
     remarks = list[str]()
     attacher = Attacher(attachments, settings, remarks.append)
     parsed = await _parse_conversation(starter, request, attacher, principal)
-    if purpose is not None and parsed.plan is None and not settings.rehearsal:
-        plan = await _utility_plan(starter, settings, purpose, parsed.question)
+    # Who is cheapest may not be good enough to judge what is dangerous.
+    chore = None if purpose == "safety_check" else purpose
+    if chore is not None and parsed.plan is None and not settings.rehearsal:
+        plan = await _utility_plan(starter, settings, chore, parsed.question)
         parsed = replace(parsed, plan=plan)
     only = starter.options.workers
     if request.hosted:
