@@ -383,6 +383,13 @@ def test_a_failure_ends_the_open_block_and_is_told() -> None:
     }
 
 
+def test_a_failure_without_thinking_has_a_block_before_it() -> None:
+    """Claude Code would ask three more times for a stream that failed before its first block."""
+    out = encoder(thinks=False)
+    stream = out.begin() + out.failed(RequestError(502, "workers_failed", "all workers failed"))
+    assert described_events(stream) == ["message_start", "+text", "-", "error"]
+
+
 def test_a_whole_answer_has_the_same_parts() -> None:
     whole = encoder().whole(outcome(reasoning="plan", finish="tool", calls=(CALL,)))
     assert [block["type"] for block in whole["content"]] == ["thinking", "text", "tool_use"]

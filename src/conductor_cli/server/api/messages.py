@@ -129,7 +129,7 @@ class MessagesEncoder:
 
     def end(self, answer: ServedAnswer) -> bytes:
         # An answer without any block is asked for again by Claude Code.
-        began = b"" if self._open or self._index else self._start("text")
+        began = self._start_any()
         delta = {
             "type": "message_delta",
             "delta": {
@@ -144,7 +144,8 @@ class MessagesEncoder:
 
     def failed(self, error: RequestError) -> bytes:
         """Once a block has ended, clients show the error; before that they would ask again."""
-        return self._stop() + named_event("error", self.whole_failed(error))
+        began = self._start_any()
+        return began + self._stop() + named_event("error", self.whole_failed(error))
 
     def whole(self, answer: ServedAnswer) -> dict[str, Any]:
         content: list[dict[str, Any]] = []
@@ -180,6 +181,12 @@ class MessagesEncoder:
             "stop_sequence": None,
             "usage": usage,
         }
+
+    def _start_any(self) -> bytes:
+        """Return the beginning of a block, where there was none."""
+        if self._open or self._index:
+            return b""
+        return self._start("text")
 
     def _start(self, kind: Literal["thinking", "text"]) -> bytes:
         self._open = kind
