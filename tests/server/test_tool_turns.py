@@ -17,7 +17,7 @@ import pytest
 from tests.cli.stage import TWO, Stage, says, sends
 from tests.cli.test_tools import SERVER, calls
 from tests.server.plain_api import Serving, events, serving
-from tests.servers import Script, SeenRequest, Speaker, Wire, delta, usage
+from tests.servers import Loopback, Script, SeenRequest, Speaker, Wire, delta, usage
 
 EDIT = {"name": "edit", "description": "Edit a file."}
 SCHEMA = {"type": "object", "properties": {"file": {"type": "string"}}}
@@ -299,3 +299,28 @@ def test_a_search_that_nobody_can_run_is_refused_and_a_server_of_tools_runs_it(
         stage.configure(workers={"alpha": "", "beta": 'tools = ["web_search"]'})
         talk.ask(tools=[SEARCH[api]])
     assert talk.text.endswith("the tool says: 42")
+
+
+@pytest.mark.parametrize("api", SEARCH)
+def test_a_search_of_a_client_is_made_with_the_search_of_the_settings(
+    stage: Stage, api: str
+) -> None:
+    """Where a rule keeps everybody from it, the request is refused as without it."""
+
+    async def search(request: SeenRequest, wire: Wire) -> None:
+        result = {"title": "Harbour", "url": "https://example.com/a", "content": "A pier was built"}
+        await wire.json({"results": [result]})
+
+    stage.configure(workers=("beta",))
+    stage.plan = "beta | - | Answer it."
+    stage.models["beta"] = calls("web_search", query="harbour")
+    with Loopback(search) as engine:
+        stage.ok("config", "set", "web.search", engine.url)
+        with serving() as server:
+            talk = Talk(server, api)
+            talk.ask(tools=[SEARCH[api]])
+        with serving(flags={"policy.deny": ["tool:web"]}) as server:
+            refused = Talk(server, api).post(tools=[SEARCH[api]])
+    assert "A pier was built" in talk.text
+    assert (refused.status_code, len(engine.requests)) == (400, 1)
+    assert "no worker has tools of that name that it may call" in refused.text

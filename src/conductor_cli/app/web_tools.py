@@ -68,6 +68,9 @@ _TOOLS: Final = (
         },
     ),
 )
+KINDS: Final = frozenset(names_of(_TOOLS))
+"""The tools of providers that these stand for, where a client asks for one."""
+
 OFFERED: Final = tuple(
     OfferedTool(tool=tool, server=NAME, own_name=tool.name, read_only=True) for tool in _TOOLS
 )

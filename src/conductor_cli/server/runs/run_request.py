@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -20,6 +20,10 @@ from typing import Any, Final, TypeVar, cast
 
 from conductor_cli.app.attach import PDF_LIMITS, Attacher
 from conductor_cli.app.rehearsal import DEMO_ANSWER, demo_question, is_rehearsal_run
+from conductor_cli.app.web_tools import KINDS as WEB_KINDS
+from conductor_cli.app.web_tools import NAME as WEB_TOOLS
+from conductor_cli.app.web_tools import SETTING as WEB_SETTING
+from conductor_cli.app.web_tools import configured_web
 from conductor_cli.app.worker_selection import (
     build_guard,
     keep_policy_of,
@@ -38,6 +42,7 @@ from conductor_cli.core.mappings import names_of
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.question import File, Question, quoted_file
 from conductor_cli.core.terminal_text import one_line
+from conductor_cli.core.tools import tool_selector
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.discovery import OWN_MODELS
 from conductor_cli.run import RunSpec
@@ -373,20 +378,31 @@ async def _workers_for_hosted(
 ) -> tuple[str, ...]:
     """Return the workers that may answer where a client wants tools that a provider would run.
 
-    They are those that have a tool server named after each of these kinds. Raises `RequestError`
-    where there is none.
+    They are those that may call tools of each of these kinds. Raises `RequestError` where there is
+    none.
     """
     pool, _ = await resolve_pool(settings, None, only)
     pool, _ = pool_with_tools(settings, pool, {}, asking=False)
+    guard = build_guard(settings, pool, None)
+    kinds_of: dict[str, Collection[str]] = {}
+    if configured_web(settings) is not None:
+        kinds_of[WEB_TOOLS] = WEB_KINDS
     names = list[str]()
     for worker in pool:
-        if set(kinds) <= set(worker.tools) and not settings.rehearsal:
+        callable_tools = set[str]()
+        for server in worker.tools:
+            if not guard.denial_reason(tool_selector(server)):
+                callable_tools.update(kinds_of.get(server, {server}))
+        if set(kinds) <= callable_tools and not settings.rehearsal:
             names.append(worker.name)
     if not names:
         listed = format_list(sorted(kinds))
+        ways = f"conductor tools add {listed}"
+        if set(kinds) <= WEB_KINDS:
+            ways += f", or conductor config set {WEB_SETTING} brave"
         message = (
-            f"this server cannot run {listed}, and no worker has tools of that name: "
-            f"conductor tools add {listed}"
+            f"this server cannot run {listed}, and no worker has tools of that name that it may "
+            f"call: {ways}"
         )
         raise RequestError(400, "unsupported_tool", message, param="tools")
     return tuple(names)
