@@ -23,12 +23,14 @@ from conductor_cli.views.run_tree import (
 )
 from conductor_cli.views.text_layout import Screen, cells, line_texts
 from conductor_cli.views.theme import STYLES
+from conductor_cli.views.trace_text import page_text, trace_lines
 from tests.traces.make import (
     COUNTED,
     RUNS,
     Run,
     Writer,
     cancelled,
+    limit,
     parallel,
     pieces,
     started,
@@ -91,6 +93,20 @@ def test_a_revised_plan_says_why_and_shows_what_was_given_up() -> None:
         "skipped",
         "given up",
     )
+
+
+def test_a_part_of_an_answer_is_no_success() -> None:
+    states = [
+        (trace_of(run()).outcome(), run_tree(trace_of(run())).state) for run in (cancelled, limit)
+    ]
+    assert states == [("cancelled", "stopped"), ("partial", "failed")]
+
+
+def test_nothing_goes_on_where_the_process_is_gone() -> None:
+    lines = page_text(trace_lines(trace_of(parallel()[:20])))
+    assert "interrupted" in lines.partition("PLAN")[2].partition("ANSWER")[0]
+    assert "●" not in lines
+    assert "●" in page_text(trace_lines(trace_of(parallel()[:20]), live=True))
 
 
 def test_only_the_step_that_gave_the_answer_is_marked() -> None:

@@ -11,7 +11,7 @@ marks gets words.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from conductor_cli.core.events import InputAsked, PlanOffered, PlanRejected, ToolOffered
@@ -116,14 +116,30 @@ def run_tree(trace: Trace, now: float | None = None) -> Node:
     )
 
 
+def interrupted(node: Node) -> Node:
+    """Return a tree as it is once the process of its run is gone: nothing in it goes on."""
+    state = node.state
+    status = node.status
+    if state in GOING:
+        state = "stopped"
+        status = "interrupted"
+    children = tuple(map(interrupted, node.children))
+    return replace(node, state=state, status=status, children=children)
+
+
+GOING: Final = frozenset[NodeState]({"planning", "running", "retrying", "answering"})
+"""The states of what goes on."""
+
+
 def _state_of_run(trace: Trace) -> NodeState:
     if trace.state == "planning":
         return "planning"
     if not trace.ended:
         return "running"
-    if trace.state == "finished":
+    outcome = trace.outcome()
+    if outcome == "finished":
         return "done"
-    if trace.cancelled:
+    if outcome == "cancelled":
         return "stopped"
     return "failed"
 

@@ -19,7 +19,14 @@ from conductor_cli.views.run_text import (
     message_text,
     tool_name,
 )
-from conductor_cli.views.run_tree import Node, TreeLayout, run_tree, step_node, tree_lines
+from conductor_cli.views.run_tree import (
+    Node,
+    TreeLayout,
+    interrupted,
+    run_tree,
+    step_node,
+    tree_lines,
+)
 from conductor_cli.views.text_layout import BLANK, MAX_COLUMNS, Line, Screen
 
 SHOWN_LINES: Final = 10  # Lines of each response in the tree of a stored run
@@ -46,11 +53,10 @@ def trace_lines(
     }
     lines = [_plain(f"{label:<11}{one_line(text)}") for label, text in facts.items() if text]
     lines += [BLANK, _head("QUESTION"), _plain(_indent(trace.question.text))]
-    lines += [
-        BLANK,
-        _head(f"PLAN  ({usage_text(trace.planning)})"),
-        *_tree(run_tree(trace), screen),
-    ]
+    root = run_tree(trace)
+    if not (live or trace.ended):
+        root = interrupted(root)
+    lines += [BLANK, _head(f"PLAN  ({usage_text(trace.planning)})"), *_tree(root, screen)]
     if prompts:
         for record in trace.steps:
             lines += map(_plain, _prompt_lines(record))

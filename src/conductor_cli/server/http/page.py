@@ -109,7 +109,7 @@ from conductor_cli.views.run_text import (
     short_name,
     tool_name,
 )
-from conductor_cli.views.run_tree import Node, run_tree
+from conductor_cli.views.run_tree import GOING, Node, interrupted, run_tree
 from conductor_cli.views.text_layout import Screen, line_texts
 from conductor_cli.views.trace_text import usage_text
 
@@ -179,7 +179,7 @@ def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) ->
         "setup": describe_setup(trace),
         "totals": describe_totals(trace, stored=True),
         "notices": [describe_notice(notice)[:MAX_LABEL] for notice in trace.all_notices()],
-        "tree": node_data(run_tree(trace)),
+        "tree": _tree_data(trace, live=live),
         "times": _timeline_data(timeline(trace)),
         "usage": [list(row) for row in usage_rows(trace)],
         "workers": [_worker_row(worker) for worker in trace.pool.workers[:MAX_WORKERS]],
@@ -277,9 +277,16 @@ def _label(text: str) -> str:
     return one_line(text[: 4 * MAX_LABEL])[:MAX_LABEL]
 
 
+def _tree_data(trace: Trace, *, live: bool) -> Data:
+    root = run_tree(trace)
+    if not (live or trace.ended):
+        root = interrupted(root)
+    return node_data(root)
+
+
 def node_data(node: Node) -> Data:
     """Return a node of the tree with everything below it. Its texts are safe to show, and short."""
-    is_growing = node.state in {"planning", "running", "answering", "retrying"}
+    is_growing = node.state in GOING
     text = node.text[:MAX_TAIL]
     if is_growing:
         text = node.text[-MAX_TAIL:]
@@ -676,7 +683,7 @@ class _Page:
             live = store.is_running(run)
             trace = store.trace(run)
             description = run_json(trace, store.location(run), live=live, prompts=True)
-            return description | {"tree": node_data(run_tree(trace))}
+            return description | {"tree": _tree_data(trace, live=live)}
 
         return await self._json(show)
 
