@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.stage import Stage, refuses
+from tests.cli.stage import Stage, refuses, stalls
 from tests.server.chromium import Page, chromium
 from tests.server.plain_api import Serving, serving
 
@@ -50,3 +50,50 @@ def test_an_answer_is_asked_for_until_the_server_is_back(stage: Stage, tmp_path:
         page.value(f"location.hash = `#/run/${{{LISTED}[0]}}`")
         page.wait("at('problem').textContent === 'The server does not answer.'")
         page.wait("!at('answer').hidden && !at('rating').hidden && at('problem').hidden")
+
+
+def test_what_could_not_be_done_is_said_while_a_run_goes_on(stage: Stage, tmp_path: Path) -> None:
+    """The frames of the run hide it no more; the file that is refused is named."""
+    stage.models["alpha"] = stalls("Never")
+    empty = tmp_path / "empty.txt"
+    empty.touch()
+    with serving() as server, chromium(tmp_path) as page:
+        open_page(page, server)
+        page.value("at('question').value = 'How?'; at('asking').requestSubmit()")
+        page.wait("at('tree').textContent.includes('Never')")
+        page.choose_files("#files", empty)
+        page.value("at('question').value = 'And this?'; at('asking').requestSubmit()")
+        page.wait("at('undone').textContent === 'empty.txt is empty'")
+        page.value("window.seen = run.frame; 0")
+        page.wait("run.frame !== seen")
+        assert page.value("!at('undone').hidden && at('question').value === 'And this?'")
+        page.value("at('stop').click()")
+        page.wait("at('outcome').textContent.includes('interrupted')")
+        assert page.value("at('undone').hidden")
+        page.wait("!!at('answer').querySelector('.box.partial')")
+        shown = page.value("items.get('0').word.textContent")
+    assert shown.startswith("question stopped"), "the tree says what the outcome says"
+
+
+def test_the_next_question_may_be_typed_while_one_is_sent(stage: Stage, tmp_path: Path) -> None:
+    with serving() as server, chromium(tmp_path) as page:
+        open_page(page, server)
+        page.value(
+            "at('question').value = 'First'; at('asking').requestSubmit(); "
+            "at('question').value = 'Second'"
+        )
+        page.wait("!at('asking-on').hidden && at('title').textContent === 'First'")
+        assert page.value("at('question').value") == "Second"
+
+
+def test_files_that_no_request_can_carry_are_refused_before_they_are_sent(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """The bound of the page is below that of the server."""
+    large = tmp_path / "large"
+    large.write_bytes(b"x" * 26_000_000)
+    with serving() as server, chromium(tmp_path) as page:
+        open_page(page, server)
+        page.choose_files("#files", large)
+        page.value("at('question').value = 'Read it.'; at('asking').requestSubmit()")
+        page.wait("at('undone').textContent === 'The files have more than 25 MB together.'")
