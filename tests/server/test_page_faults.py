@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.stage import Stage, refuses, stalls
+from tests.cli.stage import TWO, Stage, refuses, stalls
 from tests.server.chromium import Page, chromium
 from tests.server.plain_api import Serving, serving
 
@@ -84,6 +84,35 @@ def test_the_next_question_may_be_typed_while_one_is_sent(stage: Stage, tmp_path
         )
         page.wait("!at('asking-on').hidden && at('title').textContent === 'First'")
         assert page.value("at('question').value") == "Second"
+
+
+def test_a_remark_and_an_edit_of_a_plan_stay_where_they_are_refused(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """No part of a long remark is cut off while it is typed."""
+    stage.plan = TWO
+    stage.ok("config", "set", "serve.approvals", "true")
+    run = stage.run("ask", "--bg", "--approve", "May it?").out.strip()
+    with serving() as server, chromium(tmp_path) as page:
+        open_page(page, server, run)
+        page.wait("at('decisions').childElementCount === 4")
+        page.value("at('decisions').children[3].click()")
+        page.press("x" * 3000)
+        assert page.value("at('feedback').value.length") == 3000
+        fail_at_first(page, "/decision", 1)
+        page.value("at('replanning').requestSubmit()")
+        page.wait("at('refused').textContent === 'The server does not answer.'")
+        assert page.value("at('feedback').value.length") == 3000
+        page.value("at('decisions').children[2].click()")
+        page.value("at('edited').querySelector('textarea').value = 'Say it loudly.'")
+        page.value("at('decisions').children[2].click(); at('decisions').children[2].click()")
+        page.value("location.hash = '#/run/none'")
+        page.wait("at('waits').hidden")
+        page.value(f"location.hash = '#/run/{run}'")
+        page.wait("!at('waits').hidden && at('decisions').childElementCount === 4")
+        page.value("at('decisions').children[2].click()")
+        assert page.value("at('edited').querySelector('textarea').value") == "Say it loudly."
+    stage.ok("trace", "cancel", run)
 
 
 def test_files_that_no_request_can_carry_are_refused_before_they_are_sent(
