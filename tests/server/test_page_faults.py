@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.cli.stage import TWO, Stage, refuses, stalls
 from tests.server.chromium import Page, chromium
-from tests.server.plain_api import Serving, serving
+from tests.server.plain_api import Serving, serving, until
 
 LISTED = "Array.from(at('runs').children, item => item.dataset.run)"
 
@@ -113,6 +113,38 @@ def test_a_remark_and_an_edit_of_a_plan_stay_where_they_are_refused(
         page.value("at('decisions').children[2].click()")
         assert page.value("at('edited').querySelector('textarea').value") == "Say it loudly."
     stage.ok("trace", "cancel", run)
+
+
+def test_a_key_that_is_none_is_refused_and_asked_for_again(stage: Stage, tmp_path: Path) -> None:
+    """Whoever closes the question is told that nothing is shown without a key."""
+    key = stage.ok("serve", "keys", "add", "ann").out.split()[-1]
+    with serving() as server, chromium(tmp_path) as page:
+        page.open(server.url)
+        page.wait("at('ask').open")
+        page.press(f"Bearer {key}", "Enter")
+        page.wait("at('wrong').textContent.startsWith('This is no key')")
+        assert page.value("at('ask').open && !at('wrong').hidden")
+        page.press("Escape")
+        page.wait("!at('ask').open")
+        page.wait("!at('unlock').hidden && at('empty').textContent.includes('needs a key')")
+        page.value("at('unlock').click()")
+        page.wait("at('ask').open && at('wrong').hidden")
+        page.press(key, "Enter")
+        page.wait("at('unlock').hidden && at('empty').textContent === 'There are no runs yet.'")
+
+
+def test_an_address_with_half_a_character_is_that_of_no_run(stage: Stage, tmp_path: Path) -> None:
+    with serving() as server, chromium(tmp_path) as page:
+        page.open(f"{server.url}/#/run/%zz")
+        page.wait("at('problem').textContent.includes('there is no run')")
+        page.wait("at('empty').textContent === 'There are no runs yet.'")
+
+
+def test_without_scripts_the_page_says_what_is_missing(stage: Stage, tmp_path: Path) -> None:
+    with serving() as server, chromium(tmp_path) as page:
+        page.call("Emulation.setScriptExecutionDisabled", value=True)
+        page.open(server.url)
+        until(lambda: "conductor trace list" in page.value("document.body?.innerText ?? ''"))
 
 
 def test_files_that_no_request_can_carry_are_refused_before_they_are_sent(
