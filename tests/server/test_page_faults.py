@@ -5,11 +5,18 @@ What it says then, and that nothing typed is lost.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
+from conductor_cli.core import events as ev
+from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import TWO, Stage, refuses, stalls
 from tests.server.chromium import Page, chromium
 from tests.server.plain_api import Serving, serving, until
+from tests.server.test_page import put
+from tests.traces import make
+from tests.traces.stored import begin_run
 
 LISTED = "Array.from(at('runs').children, item => item.dataset.run)"
 
@@ -133,6 +140,39 @@ def test_a_key_that_is_none_is_refused_and_asked_for_again(stage: Stage, tmp_pat
         page.wait("at('unlock').hidden && at('empty').textContent === 'There are no runs yet.'")
 
 
+def test_the_list_stays_whole_while_runs_begin(stage: Stage, tmp_path: Path) -> None:
+    """Also where more of it is shown twice at once, and a run far down ends."""
+    store = TraceStore(stage.traces)
+
+    def add(number: int) -> str:
+        run = f"20260201-10{number // 60:02}{number % 60:02}-00000a"
+        put(store, make.retry(), run)
+        return run
+
+    begun, *others = make.retry()
+    assert isinstance(begun, ev.RunStarted)
+    going = begin_run(
+        store, "20260201-095959-00000a", [replace(begun, run="20260201-095959-00000a")]
+    )
+    added = [add(number) for number in range(40)]
+    with serving() as server, chromium(tmp_path) as page:
+        open_page(page, server)
+        page.wait("at('runs').childElementCount === 30")
+        page.value("at('more').click(); at('more').click()")
+        page.wait("at('runs').childElementCount === 41")
+        added += [add(number) for number in range(40, 45)]
+        page.wait(f"{LISTED}[0] === '{added[-1]}'")
+        expected = [*added[::-1], "20260201-095959-00000a"]
+        assert page.value(LISTED) == expected
+        last = "at('runs').lastChild.textContent"
+        assert "running" in page.value(last)
+        for event in others:
+            going.write(event)
+        going.close()
+        page.wait(f"{last}.includes('finished')")
+        assert page.value(LISTED) == expected
+
+
 def test_an_address_with_half_a_character_is_that_of_no_run(stage: Stage, tmp_path: Path) -> None:
     with serving() as server, chromium(tmp_path) as page:
         page.open(f"{server.url}/#/run/%zz")
@@ -158,3 +198,22 @@ def test_files_that_no_request_can_carry_are_refused_before_they_are_sent(
         page.choose_files("#files", large)
         page.value("at('question').value = 'Read it.'; at('asking').requestSubmit()")
         page.wait("at('undone').textContent === 'The files have more than 25 MB together.'")
+
+
+def test_the_list_says_what_trace_list_says(stage: Stage, tmp_path: Path) -> None:
+    """How long a run took is without its waiting; what it recovered by itself is named."""
+    store = TraceStore(stage.traces)
+    put(store, make.substitute(), "20260201-100000-00000a")
+    run = stage.run("ask", "--bg", "--approve", "May it?").out.strip()
+    (row,) = (row for row in stage.ok("trace", "list", "--json").json if row["run"] != run)
+    assert row["recovered"]
+    with serving() as server, chromium(tmp_path) as page:
+        open_page(page, server)
+        page.wait("at('runs').childElementCount === 2")
+        page.wait(f"at('runs').children[1].textContent.includes('{row['state']}, recovered')")
+        until(lambda: page.value("listed[0].waited") > 2)
+        shown = page.value("at('runs').children[0].textContent")
+    seconds = re.search(r"(\d+\.\d) s$", shown)
+    assert seconds is not None
+    assert float(seconds[1]) < 2
+    stage.ok("trace", "cancel", run)

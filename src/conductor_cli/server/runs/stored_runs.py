@@ -29,6 +29,9 @@ _ROW: Final = (
     "tokens",
     "seconds",
     "waits",
+    "waited",
+    "recovered",
+    "problem",
     "shown",
 )
 
@@ -86,5 +89,6 @@ def newest_runs(
         description = stored_run_data(row, "") | {"shown": is_shown}
         if not is_shown:
             description["question"] = "(not shown: its rules keep it from other programs)"
+            description["recovered"] = []
         runs.append({name: description[name] for name in _ROW})
     return runs, has_more, rows[-1].run if rows else None
