@@ -26,19 +26,21 @@ import uvicorn
 from starlette.applications import Starlette
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price
 from conductor_cli.server.client_keys import ClientKey
 from conductor_cli.server.http.access import CLIENT_KEY
-from conductor_cli.server.http.page import TICK_SECONDS, page_routes
+from conductor_cli.server.http.page import TICK_SECONDS, offer_data, page_routes
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import TWO, Stage, stalls
 from tests.server.chromium import AXE, chromium
 from tests.server.plain_api import serving, until
 from tests.traces import make
 from tests.traces.stored import begin_run
+from tests.views.terminals import trace_of
 
 RUNS = "/v1/conductor/runs"
 RUN = "20260201-100000-00000a"
@@ -242,6 +244,11 @@ def test_a_run_whose_process_is_gone_is_interrupted(
     assert messages(client.get(f"{RUNS}/{RUN}/events").text)[-1][2] == {"state": "interrupted"}
     *_, frame, end = messages(client.get(f"{RUNS}/{RUN}/frames").text)
     assert (frame[2]["state"], end[2]) == ("interrupted", {"state": "interrupted"})
+    going = [node for node in nodes(frame[2]["tree"]) if node["status"] == "interrupted"]
+    assert {node["state"] for node in going} == {"stopped"}
+    assert frame[2]["tree"] in going
+    described = client.get(f"{RUNS}/{RUN}").json()["tree"]
+    assert "running" not in {node["state"] for node in nodes(described)}
 
 
 def test_a_replay_begins_anywhere_and_ends_as_the_run_did(
@@ -366,6 +373,32 @@ def test_a_text_of_a_megabyte_is_bounded(client: httpx.Client, store: TraceStore
     assert len(client.get(f"{RUNS}/{RUN}/frames").content) < 20_000
     response = client.get(f"{RUNS}/{RUN}/steps/1").json()["sections"][-1]
     assert (len(response["html"]) < 250_000, response["more"]) == (True, "800,000 more characters")
+
+
+def test_what_the_page_leaves_out_is_told(client: httpx.Client, store: TraceStore) -> None:
+    """Of texts that it cuts at their end, also with the command that prints all of them."""
+    text = "x" * 300_000
+    first = make.POOL.workers[0]
+    pool = Pool(workers=tuple(replace(first, name=f"w{number}") for number in range(120)))
+    events = changed(make.retry(), {ev.StepFinished: {"text": text}})
+    put(store, events, pool=pool, question=Question(text="why " * 2000))
+    *_, (_, _, frame), _ = messages(client.get(f"{RUNS}/{RUN}/frames").text)
+    label = frame["tree"]["label"]
+    assert (len(label), label[-1]) == (1000, "…")
+    assert (len(frame["workers"]), frame["more_workers"]) == (100, "20 more workers")
+    whole = [
+        client.get(f"{RUNS}/{RUN}/steps/{number}").json()["sections"][-1]["whole"]
+        for number in (0, 1)
+    ]
+    assert whole == [
+        f"conductor trace replay {RUN} --speed 0 --format jsonl",
+        f"conductor trace show {RUN} --step 1",
+    ]
+    call = ToolCall(id="1", name="write", arguments=text)
+    offered = ev.ToolOffered(at=1.0, step=1, attempt=1, turn=1, call=call, server="disk")
+    offer = offer_data(replace(trace_of(events[:2]), offer=offered))
+    assert offer is not None
+    assert "characters left out" in offer["detail"]
 
 
 def test_a_page_that_is_closed_gives_its_place_back(

@@ -50,7 +50,7 @@ from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.core.plan import KeepAnswer, Plan, to_written_name
 from conductor_cli.core.plan_file import format_plan_file, parse_plan_file
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.question import Question
+from conductor_cli.core.question import Question, shorten
 from conductor_cli.core.serialization import DecodeError, encode_line
 from conductor_cli.core.terminal_text import one_line, reveal, sanitize
 from conductor_cli.core.trace import (
@@ -162,7 +162,7 @@ def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) ->
     continues, or empty. `tree` is a node as `node_data` gives it. `times` are rows of bars in
     percent of the time so far. `usage` are rows of a table: who, tokens read, tokens written,
     calls, cost. `workers` are rows too: name, model, who reads what it is sent, and what a million
-    tokens of input and of output cost.
+    tokens of input and of output cost; `more_workers` says how many others there are.
     """
     if now is not None:
         trace = fast_replace(trace, at=now)
@@ -178,12 +178,18 @@ def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) ->
         "parent": one_line(trace.question.parent or ""),
         "setup": describe_setup(trace),
         "totals": describe_totals(trace, stored=True),
-        "notices": [describe_notice(notice)[:MAX_LABEL] for notice in trace.all_notices()],
+        "notices": [_beginning(describe_notice(notice)) for notice in trace.all_notices()],
         "tree": _tree_data(trace, live=live),
         "times": _timeline_data(timeline(trace)),
         "usage": [list(row) for row in usage_rows(trace)],
         "workers": [_worker_row(worker) for worker in trace.pool.workers[:MAX_WORKERS]],
+        "more_workers": _count_of_rest(len(trace.pool.workers) - MAX_WORKERS, "more worker"),
     }
+
+
+def _count_of_rest(count: int, noun: str) -> str:
+    """Return how much was left out, such as `3 more workers`; empty where nothing was."""
+    return format_count(count, noun) if count > 0 else ""
 
 
 def offer_data(trace: Trace) -> Data | None:
@@ -199,12 +205,12 @@ def offer_data(trace: Trace) -> Data | None:
         return {
             "kind": "tool",
             "at": offer.at,
-            "text": f"{who} wants to call {tool_name(offer)}"[:MAX_LABEL],
-            "detail": sanitize(reveal(offer.call.arguments[:MAX_PAGE_TEXT])),
+            "text": _beginning(f"{who} wants to call {tool_name(offer)}"),
+            "detail": sanitize(reveal(shorten(offer.call.arguments, MAX_PAGE_TEXT))),
         }
     if isinstance(offer, ev.InputAsked):
         text = f"{one_line(offer.server)} asks for something, which can be typed in its terminal."
-        return {"kind": "input", "at": offer.at, "text": text[:MAX_LABEL], "detail": ""}
+        return {"kind": "input", "at": offer.at, "text": _beginning(text), "detail": ""}
     steps = format_count(len(trace.steps), "step")
     return {"kind": "plan", "at": offer.at, "text": f"The plan has {steps}.", "detail": ""}
 
@@ -274,7 +280,22 @@ def _price_texts(price: Price | None) -> tuple[str, str]:
 
 
 def _label(text: str) -> str:
-    return one_line(text[: 4 * MAX_LABEL])[:MAX_LABEL]
+    """Return a text as one line, or the beginning of it."""
+    beginning = text[: 4 * MAX_LABEL]
+    line = one_line(beginning)
+    if len(text) > len(beginning):
+        line += ELLIPSIS
+    return _beginning(line)
+
+
+def _beginning(line: str, most: int = MAX_LABEL) -> str:
+    """Return so many characters of a line at most, with an ellipsis where it goes on."""
+    if len(line) <= most:
+        return line
+    return line[: most - 1] + ELLIPSIS
+
+
+ELLIPSIS: Final = "…"
 
 
 def _tree_data(trace: Trace, *, live: bool) -> Data:
@@ -314,7 +335,8 @@ def opened_step(trace: Trace, number: str) -> Data | None:
     None where there is none.
 
     A section has a title and a text, as `text` or as `html`, which is safe to put into a page.
-    `more` is how many characters were left out at its end.
+    `more` is how many characters were left out at its end, and `whole` the command that prints all
+    of them.
     """
     first, *nested = number.split(".")  # such as 2, or 2.1 for a step of a nested run
     run = trace
@@ -328,7 +350,7 @@ def opened_step(trace: Trace, number: str) -> Data | None:
         return None
     took = format_duration(record.seconds(run.at), tenths=record.state in ENDED)
     facts = [
-        one_line(record.step.subtask)[:MAX_SUBTASK],
+        _beginning(one_line(record.step.subtask), MAX_SUBTASK),
         f"{record.state}, {describe_access(record.step.access)}",
         f"{took}, {usage_text(record.usage)}",
     ]
@@ -342,12 +364,20 @@ def opened_step(trace: Trace, number: str) -> Data | None:
         sections.append(_section("Thinking", record.thinking))
     if record.nested is None:
         sections.append(_section("Response", record.text, "rendered"))
+    whole = f"conductor trace show {one_line(trace.run)} --step {number}"
+    if nested:
+        whole = _all_events_of(trace)
     return {
         "number": number,
         "title": f"{number}. {describe_worker(record)}",
         "facts": facts,
-        "sections": sections,
+        "sections": [section | {"whole": whole} for section in sections],
     }
+
+
+def _all_events_of(trace: Trace) -> str:
+    """Return the command that prints whatever a trace has."""
+    return f"conductor trace replay {one_line(trace.run)} --speed 0 --format jsonl"
 
 
 def _step_of(run: Trace, number: str) -> StepRecord | None:
@@ -382,10 +412,13 @@ def question_data(trace: Trace) -> Data:
     if trace.answer:
         kind = "rendered" if trace.question.schema is None else ""
         answer = _section("Answer", trace.answer, kind)
+        answer["whole"] = f"conductor trace show {one_line(trace.run)}"
+    sections = _question_sections(trace.question) + _plan_sections(trace)
+    whole = _all_events_of(trace)
     return {
         "number": "0",
         "title": "Question and plan",
-        "sections": _question_sections(trace.question) + _plan_sections(trace),
+        "sections": [section | {"whole": whole} for section in sections],
         "answer": answer,
         "facts": [
             describe_setup(trace),
@@ -417,14 +450,14 @@ def _plan_sections(trace: Trace) -> list[Data]:
     if trace.plan_text:
         sections.append(_section("As the planner wrote it", trace.plan_text))
     for event in trace.rejected:
-        problem = one_line(event.problem)[:MAX_LABEL]
+        problem = _label(event.problem)
         sections.append(_section(f"Plan {event.attempt} was not valid: {problem}", event.text))
     return sections
 
 
 def _step_line(record: StepRecord) -> str:
     access = describe_access(record.step.access)
-    subtask = one_line(record.step.subtask)[:MAX_SUBTASK]
+    subtask = _beginning(one_line(record.step.subtask), MAX_SUBTASK)
     return f"{record.number}. {short_name(record.step.worker)} ({access}): {subtask}"
 
 
@@ -439,8 +472,7 @@ def _section(title: str, text: str, kind: str = "") -> Data:
         section["html"] = markdown_html(beginning)
     else:
         section["text"] = sanitize(beginning)
-    rest = len(text) - MAX_PAGE_TEXT
-    section["more"] = format_count(rest, "more character") if rest > 0 else ""
+    section["more"] = _count_of_rest(len(text) - MAX_PAGE_TEXT, "more character")
     section["kind"] = kind
     return section
 
