@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 TERMINAL: Final = "/dev/tty"
 CTRL_D: Final = b"\x04"
 _NO_KEY: Final = b"\0"
-# The terminals whose mode is changed now, each with its mode before
-_changed: Final[list[tuple[int, list[Any]]]] = []
+# The terminals whose mode is changed now, each with its mode before and the one that it has now
+_changed: Final[list[tuple[int, list[Any], list[Any]]]] = []
 MAX_LINE_BYTES: Final = 4096  # Bytes of a line that a terminal takes
 
 
@@ -39,6 +40,7 @@ class Keyboard:
 
     def __init__(self) -> None:
         """Raises `OSError` where there is none, as on Windows."""
+        renew_after_stops()
         self.file = os.open(TERMINAL, os.O_RDWR)
         # A byte in this pipe ends the waiting in `_read`, which no exception from another thread
         # could do.
@@ -131,13 +133,45 @@ def _terminal_mode(
         termios.tcsetattr(file, termios.TCSADRAIN if lines else termios.TCSAFLUSH, wanted)
     except termios.error:
         raise NoAnswer from None
-    _changed.append((file, before))
+    renew_after_stops()
+    _changed.append((file, before, wanted))
     try:
         yield
     finally:
         with suppress(termios.error):  # the terminal has gone
             termios.tcsetattr(file, termios.TCSADRAIN, before)
-        _changed.remove((file, before))
+        _changed.remove((file, before, wanted))
+
+
+def renew_after_stops() -> None:
+    """Have terminals get the changed mode again where this process goes on after Ctrl-Z.
+
+    The shell gives a terminal its own mode meanwhile, so what is typed unseen would be shown.
+    """
+    # Not on Windows; and on a thread Python sets no handlers, so whoever starts one calls this.
+    with suppress(AttributeError, ValueError):
+        signal.signal(signal.SIGCONT, _renew_modes)
+
+
+def _renew_modes(*_: object) -> None:
+    import termios
+
+    for file, _before, wanted in _changed.copy():
+        with suppress(OSError, termios.error):  # the terminal has gone
+            is_in_front = os.tcgetpgrp(file) == os.getpgrp()
+            gives_lines = bool(termios.tcgetattr(file)[3] & termios.ICANON)
+            # A prompt that reads single keys has its own mode, which no shell has changed.
+            if is_in_front and gives_lines:
+                termios.tcsetattr(file, termios.TCSANOW, wanted)
+
+
+@contextmanager
+def unseen_typing(file: int) -> Iterator[None]:
+    """Show nothing of what is typed, also after a stop by Ctrl-Z. What is no terminal stays."""
+    with ExitStack() as stack:
+        with suppress(NoAnswer):
+            stack.enter_context(_terminal_mode(file, echo=False))
+        yield
 
 
 def restore_terminal() -> None:
@@ -149,7 +183,7 @@ def restore_terminal() -> None:
         return
     import termios
 
-    file, before = _changed[0]
+    file, before, _ = _changed[0]
     with suppress(termios.error):
         termios.tcflush(file, termios.TCIFLUSH)
         termios.tcsetattr(file, termios.TCSANOW, before)

@@ -14,6 +14,7 @@ import typer
 
 from conductor_cli.app import keys
 from conductor_cli.cli import options as opt
+from conductor_cli.cli.keypress import unseen_typing
 from conductor_cli.cli.output import (
     print_check,
     print_done,
@@ -134,7 +135,8 @@ def read_secret(name: str, command: str) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("error", GetPassWarning)
             try:
-                text = getpass(f"{name} (not shown): ")
+                with unseen_typing(sys.stdin.fileno()):
+                    text = getpass(f"{name} (not shown): ")
             except GetPassWarning:
                 hint = f'printf %s "$KEY" | {command}'
                 raise UsageError("this terminal would show the key", hint=hint) from None

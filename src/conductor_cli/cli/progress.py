@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.output import print_notice
+from conductor_cli.cli.signals import suspendable
 from conductor_cli.core.formatting import format_duration, format_size
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.system.terminal_tables import crop_text, terminal_width
@@ -135,7 +136,8 @@ def show_progress(
             columns += [progress.MofNCompleteColumn(), progress.TextColumn(unit)]
             columns.append(progress.TextColumn("{task.fields[detail]}", markup=False))
         columns.append(progress.TimeRemainingColumn(compact=True))
-        with progress.Progress(*columns, console=console, transient=True) as bar:
+        shown = progress.Progress(*columns, console=console, transient=True)
+        with suspendable(), shown as bar:
             yield ProgressBar(bar)
     else:
         yield ProgressDisplay() if kind == "none" else ProgressLines(unit)

@@ -1,4 +1,4 @@
-"""What signals do while a run or a chat goes on: Ctrl-C, SIGTERM and a hang-up."""
+"""What signals do while a run or a chat goes on: Ctrl-C, Ctrl-Z, SIGTERM and a hang-up."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from conductor_cli.cli.chat_banner import is_plain_terminal
 from conductor_cli.cli.keypress import restore_terminal
+from conductor_cli.system.suspension import SUSPENSIONS
 
 if TYPE_CHECKING:
     from conductor_cli.run import Run
 
+
+SHOW_CURSOR: Final = b"\x1b[?25h"
+DRAWING_SECONDS: Final = 0.5  # For which Ctrl-Z waits for the end of a drawing
 
 SECOND_INTERRUPT_SECONDS: Final = 2.0
 """Within this time a second Ctrl-C ends the process at once; in a chat it is the time that a run
@@ -72,6 +77,7 @@ def stop_on_signals(run: Run, *, chat: bool = False) -> Iterator[StopSignals]:
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         handlers[signal.SIGHUP] = terminate
     with ExitStack() as stack:
+        stack.enter_context(suspendable())
         for number, handler in handlers.items():
             # The kernel may deliver the signal to any thread; the loop's own handler makes sure
             # that the loop wakes up.
@@ -85,12 +91,45 @@ def _end_process() -> None:
 
     A terminal gets its cursor and its mode back first.
     """
-    with suppress(OSError, ValueError):
-        if sys.stderr.isatty():
-            os.write(sys.stderr.fileno(), b"\r\n\x1b[?25h")  # shows the cursor
+    _write_to_terminal(b"\r\n" + SHOW_CURSOR)
     restore_terminal()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.raise_signal(signal.SIGINT)
+
+
+def _write_to_terminal(text: bytes) -> None:
+    with suppress(OSError, ValueError):
+        if sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), text)
+
+
+@contextmanager
+def suspendable() -> Iterator[None]:
+    """Have Ctrl-Z stop this process between two drawings, and show the cursor, which they hide.
+
+    A process that ignores the signal goes on doing so.
+    """
+    number = getattr(signal, "SIGTSTP", None)  # Windows has none
+    if number is None or signal.getsignal(number) != signal.SIG_DFL:
+        yield
+        return
+    with handle_signal(number, _suspend):
+        yield
+
+
+def _suspend(number: int, _: object) -> None:
+    """Stop this process until it is told to go on."""
+    # A terminal that takes no text now holds up who draws, and the stop must not wait for that.
+    is_held = SUSPENSIONS.drawing.acquire(timeout=DRAWING_SECONDS)
+    try:
+        if not is_plain_terminal():
+            _write_to_terminal(SHOW_CURSOR)
+        with handle_signal(signal.Signals(number), signal.SIG_DFL):
+            signal.raise_signal(number)  # Here it waits until it is told to go on
+        SUSPENSIONS.count += 1
+    finally:
+        if is_held:
+            SUSPENSIONS.drawing.release()
 
 
 @contextmanager

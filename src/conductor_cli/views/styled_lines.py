@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from rich.control import Control
 from rich.live import Live
+from rich.live_render import LiveRender
 from rich.segment import ControlType, Segment
 from rich.style import Style
 
+from conductor_cli.system.suspension import SUSPENSIONS
 from conductor_cli.views.theme import STYLES
 
 if TYPE_CHECKING:
@@ -40,12 +42,14 @@ class LiveLines(Live):
 
     Most terminals wrap the lines that they show when they become narrower (`reflows`). Rich erases
     as many rows as it has drawn, so the first ones would stay above the next drawing; the further
-    rows are erased here. Rows that have left the screen by then cannot be erased.
+    rows are erased here. Rows that have left the screen by then cannot be erased. After a stop by
+    Ctrl-Z nothing is erased, since the rows above the cursor are the shell's.
     """
 
     def __init__(self, console: Console, shown: ConsoleRenderable, *, reflows: bool = True) -> None:
         self._measured = _Measured(shown)
         self._reflows = reflows
+        self._suspensions = SUSPENSIONS.count
         super().__init__(
             self._measured,
             console=console,
@@ -56,10 +60,17 @@ class LiveLines(Live):
         )
         self.start()
 
+    def refresh(self) -> None:
+        with SUSPENSIONS.drawing:
+            super().refresh()
+
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         """Return what Rich prints for one drawing, after the erasing of wrapped rows."""
         further = 0
-        if self._reflows:
+        if self._suspensions != SUSPENSIONS.count:
+            self._suspensions = SUSPENSIONS.count
+            self._live_render = LiveRender(self.get_renderable())
+        elif self._reflows:
             further = self._measured.further_rows(self.console.width)
         drawn = super().process_renderables(renderables)
         return [
