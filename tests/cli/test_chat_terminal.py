@@ -241,6 +241,17 @@ def test_completion_menu_fits_a_small_terminal(stage: Stage) -> None:
         screen.until(lambda shown: f"{MARK} /" in shown and "/new" in shown)
 
 
+def test_a_history_that_can_be_written_no_more_is_told_once(stage: Stage) -> None:
+    with chat(stage) as screen:
+        history = stage.traces.with_name("history")
+        screen.until(lambda _: history.exists())
+        history.unlink()
+        history.mkdir()
+        ask_and_wait(screen, "Why?", "alpha answers")
+        ask_and_wait(screen, "And how?", "alpha answers")
+        assert screen.scrolled.count("the history is not saved") == 1
+
+
 def test_prompt_adapts_to_the_terminal(stage: Stage) -> None:
     stage.traces.with_name("history").mkdir(parents=True)
     with chat(stage, NO_COLOR="1") as screen:

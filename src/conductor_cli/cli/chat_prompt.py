@@ -162,7 +162,7 @@ class ChatPrompt:
             try:
                 # prompt_toolkit would explain one and wait for Enter, again and again where nobody
                 # can press it.
-                return await self._session.prompt_async(set_exception_handler=False)
+                message = await self._session.prompt_async(set_exception_handler=False)
             except (EOFError, OSError) as error:
                 if not self._is_lost() and not isinstance(error, EOFError):
                     raise
@@ -171,6 +171,9 @@ class ChatPrompt:
                 if not endings:
                     raise
                 raise endings[0] from None
+        if problem := self._history.new_problem():
+            print_notice(problem)
+        return message
 
     def _is_lost(self) -> bool:
         """Return whether the terminal is gone.
@@ -295,6 +298,12 @@ class _LaterHistory(History):
     def store_string(self, string: str) -> None:
         self._history.store_string(string)
 
+    def new_problem(self) -> str:
+        """Return why the file cannot be used; empty where it can, or where that was told."""
+        if isinstance(self._history, _RedactedHistory):
+            return self._history.new_problem()
+        return ""
+
 
 class _RedactedHistory(FileHistory):
     """Entries without API keys.
@@ -302,15 +311,33 @@ class _RedactedHistory(FileHistory):
     A full disk, or a file that cannot be read, costs the history, not the chat.
     """
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._problem = ""
+        self._is_told = False
+        super().__init__(path)
+
     def load_history_strings(self) -> Iterable[str]:
-        with suppress(OSError):
+        try:
             return super().load_history_strings()
+        except OSError as error:
+            self._problem = f"earlier lines are not offered: {self._path}: {error.strerror}"
         return []
 
     def store_string(self, string: str) -> None:
-        with suppress(OSError, UnicodeError):
-            if len(string) <= MAX_ENTRY:
-                super().store_string(KNOWN_SECRETS.redact(string))
+        try:
+            with suppress(UnicodeError):
+                if len(string) <= MAX_ENTRY:
+                    super().store_string(KNOWN_SECRETS.redact(string))
+        except OSError as error:
+            self._problem = f"the history is not saved: {self._path}: {error.strerror}"
+
+    def new_problem(self) -> str:
+        """Return what went wrong with the file, once in a chat; empty for nothing."""
+        if not self._problem or self._is_told:
+            return ""
+        self._is_told = True
+        return self._problem
 
 
 def _return_to_line_start() -> None:
