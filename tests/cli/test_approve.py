@@ -118,6 +118,21 @@ def test_only_keys_after_the_question_answer_it(monkeypatch: pytest.MonkeyPatch)
     os.close(program_end)
 
 
+def test_a_remark_of_several_pasted_lines_is_whole(three: Stage) -> None:
+    """The last one may have no end; a line that the terminal has cut is refused."""
+    with terminal(three, "ask", "--approve", "hi", size=(80, 60)) as shown:
+        press(shown, "p", "What should be different?")
+        shown.program.send("x" * 5000 + "\r")
+        shown.until("the terminal cuts a line after 4,095 bytes")
+        assert len(three.asked(PLANNER)) == 1
+        press(shown, "p", "What should be different?")  # the first one has left the screen
+        shown.program.send("Fewer steps.\rLess\rmoney.")
+        press(shown, "d", prompts=2)
+        assert shown.end() == 130
+    asked = three.asked(PLANNER)[1].json["messages"][-1]["content"]
+    assert "Fewer steps.\nLess\nmoney." in asked
+
+
 def test_a_dropped_plan_exits_130_and_can_be_resumed(three: Stage) -> None:
     with terminal(three, "ask", "--approve", "hi") as shown:
         press(shown, "d")

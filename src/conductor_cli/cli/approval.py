@@ -32,7 +32,13 @@ from conductor_cli.app.traces import (
     stored_planned_flow,
 )
 from conductor_cli.cli.browser import open_browser
-from conductor_cli.cli.keypress import Keyboard, NoAnswer, Nudged, has_terminal
+from conductor_cli.cli.keypress import (
+    MAX_LINE_BYTES,
+    Keyboard,
+    NoAnswer,
+    Nudged,
+    has_terminal,
+)
 from conductor_cli.cli.output import print_error, print_json, print_line
 from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.disclosures import Disclosure
@@ -271,9 +277,21 @@ class Approver:
         self._printer.print([BLANK, *lines, BLANK])
 
     def _ask_for_feedback(self) -> str:
-        """Return in a line what another plan should do otherwise; empty for nothing."""
+        """Return what another plan should do otherwise; empty for nothing, and for too much."""
         self._print_question("What should be different? One line; an empty one goes back.")
-        return self._keyboard.line().strip()[:MAX_TEXT_CHARACTERS]
+        text = self._keyboard.text().strip()
+        most = MAX_LINE_BYTES - 1
+        if any(len(line.encode()) >= most for line in text.splitlines()):
+            message = f"the terminal cuts a line after {most:,} bytes, so this remark is not whole"
+            print_error(UsageError(message, hint="break it into shorter lines"))
+            return ""
+        if len(text) > MAX_TEXT_CHARACTERS:
+            message = (
+                f"the remark has {len(text):,} characters; {MAX_TEXT_CHARACTERS:,} can be sent"
+            )
+            print_error(UsageError(message, hint="say it in fewer words"))
+            return ""
+        return text
 
     def _edit_stored(self, trace: Trace) -> str:
         """Have the plan of another process edited; return its text, empty where it is as before.

@@ -21,7 +21,8 @@ CTRL_D: Final = b"\x04"
 _NO_KEY: Final = b"\0"
 # The terminals whose mode is changed now, each with its mode before and the one that it has now
 _changed: Final[list[tuple[int, list[Any], list[Any]]]] = []
-MAX_LINE_BYTES: Final = 4096  # Bytes of a line that a terminal takes
+MAX_LINE_BYTES: Final = 4096  # Bytes of a line that a terminal takes, with its end
+PASTE_SECONDS: Final = 0.2  # Within which the next piece of what is pasted comes
 
 
 class NoAnswer(Exception):
@@ -80,6 +81,18 @@ class Keyboard:
         with _terminal_mode(self.file):
             return self._read(MAX_LINE_BYTES).rstrip("\r\n")
 
+    def text(self) -> str:
+        """Return the next line, with the further lines where several were pasted at once.
+
+        Raises `NoAnswer`.
+        """
+        typed = self.line()
+        # The last line of what was pasted may have no end, and a terminal gives whole lines only.
+        with _terminal_mode(self.file, lines=False, keeps=True):
+            while select.select([self.file, self._woken], [], [], PASTE_SECONDS)[0] == [self.file]:
+                typed += "\n" + self._read(MAX_LINE_BYTES).rstrip("\r\n")
+        return typed
+
     def _read(self, most: int) -> str:
         try:
             ready = select.select([self.file, self._woken], [], [])[0]
@@ -106,14 +119,20 @@ class Keyboard:
 
 @contextmanager
 def _terminal_mode(
-    file: int, *, end: bytes = CTRL_D, echo: bool = True, lines: bool = True, drops: bool = True
+    file: int,
+    *,
+    end: bytes = CTRL_D,
+    echo: bool = True,
+    lines: bool = True,
+    keeps: bool = False,
+    drops: bool = True,
 ) -> Iterator[None]:
     """The terminal takes `end` for the end of what is typed, and shows that with `echo`.
 
     Raises `NoAnswer`.
 
-    Without `lines` it gives each key as it is pressed, and drops what was typed before. Ctrl-C
-    interrupts, and with `drops` also drops what was typed before it.
+    Without `lines` it gives each key as it is pressed, and drops what was typed before, unless it
+    `keeps` that. Ctrl-C interrupts, and with `drops` also drops what was typed before it.
     """
     import termios
 
@@ -130,7 +149,8 @@ def _terminal_mode(
             wanted[3] &= ~termios.ICANON
             wanted[6][termios.VMIN] = 1
             wanted[6][termios.VTIME] = 0
-        termios.tcsetattr(file, termios.TCSADRAIN if lines else termios.TCSAFLUSH, wanted)
+        is_kept = lines or keeps
+        termios.tcsetattr(file, termios.TCSADRAIN if is_kept else termios.TCSAFLUSH, wanted)
     except termios.error:
         raise NoAnswer from None
     renew_after_stops()
