@@ -11,7 +11,7 @@ from pathlib import Path
 
 from conductor_cli.core import events as ev
 from conductor_cli.state.trace_store import TraceStore
-from tests.cli.stage import TWO, Stage, refuses, stalls
+from tests.cli.stage import TWO, Stage, refuses, says, stalls
 from tests.server.chromium import Page, chromium
 from tests.server.plain_api import Serving, serving, until
 from tests.server.test_page import put
@@ -217,3 +217,22 @@ def test_the_list_says_what_trace_list_says(stage: Stage, tmp_path: Path) -> Non
     assert seconds is not None
     assert float(seconds[1]) < 2
     stage.ok("trace", "cancel", run)
+
+
+def test_no_word_or_number_of_a_table_is_broken_on_a_phone(stage: Stage, tmp_path: Path) -> None:
+    """The tables are moved sideways there."""
+    names = ["Architecture", "Sustainability", "Documentation", "1,234,567"]
+    rows = [names, ["-"] * len(names), names]
+    stage.models["alpha"] = says("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    stage.ok("ask", "Compare them.")
+    with serving() as server, chromium(tmp_path) as page:
+        page.open(server.url, width=320)
+        page.wait("!at('rating').hidden")
+        assert page.value("document.documentElement.scrollWidth") <= 320
+        broken = page.value(
+            "Array.from(document.querySelectorAll('#run th, #run td'))"
+            ".filter(cell => !/\\s/.test(cell.textContent)).filter(cell => {"
+            "const text = document.createRange(); text.selectNodeContents(cell);"
+            "return text.getClientRects().length > 1; }).map(cell => cell.textContent)"
+        )
+    assert broken == []
