@@ -236,3 +236,50 @@ def test_no_word_or_number_of_a_table_is_broken_on_a_phone(stage: Stage, tmp_pat
             "return text.getClientRects().length > 1; }).map(cell => cell.textContent)"
         )
     assert broken == []
+
+
+def test_many_long_questions_leave_a_connection_for_the_rest(stage: Stage, tmp_path: Path) -> None:
+    """A browser has six to a server.
+
+    The seventh question is asked, and its run stopped; the others end when the tab is closed.
+    """
+    stage.models["alpha"] = stalls("Never")
+    with serving() as server, chromium(tmp_path) as page:
+        open_page(page, server)
+        for number in range(7):
+            page.value(f"at('question').value = 'Q{number}'; at('asking').requestSubmit()")
+            page.wait(f"at('title').textContent === 'Q{number}' && !at('stop').hidden")
+        page.wait("at('runs').childElementCount === 7")
+        page.value("at('stop').click()")
+        page.wait("at('outcome').textContent.includes('interrupted')")
+        page.open("about:blank")
+        until(lambda: stage.ok("trace", "list").out.count("cancelled") >= 5)
+
+
+def test_an_answer_that_no_file_has_is_told_by_its_stream(stage: Stage, tmp_path: Path) -> None:
+    stage.ok("config", "set", "traces.keep", "never")
+    with serving() as server, chromium(tmp_path) as page:
+        open_page(page, server)
+        page.value("at('question').value = 'Why?'; at('asking').requestSubmit()")
+        page.wait("at('problem').textContent === 'alpha answers' && !at('problem').hidden")
+
+
+def test_a_tab_that_nobody_sees_holds_no_connection(stage: Stage, tmp_path: Path) -> None:
+    """It looks at its run from time to time; once it is seen, it follows the run again."""
+    stage.models["alpha"] = stalls("Never")
+    with serving() as server, chromium(tmp_path) as page:
+        open_page(page, server)
+        page.value("at('question').value = 'How?'; at('asking').requestSubmit()")
+        page.wait("at('tree').textContent.includes('Never')")
+        page.value(
+            "window.real = fetch; window.looks = []; window.unseen = true; "
+            "Object.defineProperty(document, 'hidden', { get: () => unseen }); "
+            "fetch = (path, how) => { if (path.endsWith('/frames')) looks.push(how.signal); "
+            "return real(path, how); }; 0"
+        )
+        page.wait("looks.length >= 2 && looks[0].aborted")
+        page.value("unseen = false; document.dispatchEvent(new Event('visibilitychange'))")
+        page.value("window.seen = run.frame.at + 3; 0")
+        page.wait("!looks.at(-1).aborted && run.frame.at > seen")
+        page.value("at('stop').click()")
+        page.wait("at('outcome').textContent.includes('interrupted')")
