@@ -73,7 +73,8 @@ class SseParser:
     order mark before the first line. The fields `id` and `retry` are ignored, and so is the name of
     an event, which no server says anything in that it does not say in the data, but for one: the
     data of an event named `error` are returned as an error object. So is what stands in a field
-    `error`, where a llama-server of before October 2025 has its errors instead of in `data`.
+    `error`, where llama-server had its errors before October 2025, and GPUStack's servers have
+    them.
     """
 
     def __init__(self, limit: int = MAX_EVENT) -> None:
