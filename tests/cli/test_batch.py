@@ -131,7 +131,8 @@ def test_an_answer_is_as_long_as_its_request_of_openais_form_wants(
     out = tmp_path / "a.jsonl"
     command = ("batch", source, "-o", out, "--yes")
     one_worker.ends(7, *command, told=("1 answer in", "1 question failed"))
-    ((answer,), (failed,)) = read(out), read(tmp_path / "a.failed.jsonl")
+    (answer,) = read(out)
+    (failed,) = read(tmp_path / "a.failed.jsonl")
     (choice,) = answer["response"]["body"]["choices"]
     assert (answer["custom_id"], choice["finish_reason"]) == ("a", "length")
     assert choice["message"]["content"] == "seven or"
@@ -567,6 +568,17 @@ def test_a_file_that_no_batch_has_written_is_not_touched(
     )
     assert path.read_text() == text
     one_worker.costs_nothing(2, "batch", source, "-o", source, "--yes", told="is the input")
+
+
+def test_a_half_line_of_openais_form_is_no_answer_of_a_batch(
+    one_worker: Stage, tmp_path: Path
+) -> None:
+    """It may be an input that was named with -o."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"custom_id":"1","method":"PO')
+    command = ("batch", numbers(tmp_path / "q.jsonl", 2), "-o", path, "--yes")
+    one_worker.costs_nothing(2, *command, told="no batch has written this")
+    assert path.read_text() == '{"custom_id":"1","method":"PO'
 
 
 @pytest.mark.parametrize(

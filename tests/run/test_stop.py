@@ -484,7 +484,8 @@ def test_what_a_lost_plan_may_have_cost_counts_in_the_limits_of_its_run() -> Non
     _, events = play(setting(planner, **options))
     again = ScriptedModel([["A | - | one"]])
     go_on_with(setting(again, **options), fold(events[:1]))
-    (lost,), (made,) = planner.requests, again.requests
+    (lost,) = planner.requests
+    (made,) = again.requests
     assert lost.max_tokens is not None
     assert made.max_tokens is not None
     assert lost.max_tokens > 1000

@@ -22,8 +22,9 @@ from conductor_cli.core.usage import stated_dollars, token_count
 from conductor_cli.system.disk import READABLE_MODE, temporary_path
 
 REMOVE_LINE: Final = "remove that line, or name another file with -o"
-# How the first line of a file of a batch begins: an answer, or a failure
-FIRST_BEGINNINGS: Final = (b'{"id":"', b'{"custom_id":"')
+ANSWER_BEGINNING: Final = b'{"id":"'  # How the first answer begins
+FAILURE_BEGINNINGS: Final = (ANSWER_BEGINNING, b'{"custom_id":"')  # The same of a failure
+FAILED: Final = ".failed"  # Before the ending of a file of failures
 COPY_BYTES: Final = 1 << 20  # How much is copied at once
 TAIL_BYTES: Final = 1 << 16  # How much is read at once to find the last line
 
@@ -136,7 +137,7 @@ def written_lines(path: Path) -> Iterator[dict[str, Any]]:
     """
     with suppress(FileNotFoundError), path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
-            if not raw.endswith(b"\n") and _is_cut_off(raw, is_first=number == 1):
+            if not raw.endswith(b"\n") and _is_cut_off(raw, path, is_first=number == 1):
                 return
             fields = _written_fields(raw)
             if fields is None:
@@ -163,14 +164,16 @@ def _written_fields(raw: bytes) -> dict[str, Any] | None:
     return None
 
 
-def _is_cut_off(raw: bytes, *, is_first: bool) -> bool:
-    """Return whether a kill has cut this line off.
+def _is_cut_off(raw: bytes, path: Path, *, is_first: bool) -> bool:
+    """Return whether a kill has cut this line of a file off.
 
     The first line must look like ours: nothing before it shows that.
     """
     beginnings: tuple[bytes, ...] = (b'{"',)
     if is_first:
-        beginnings = FIRST_BEGINNINGS
+        beginnings = (ANSWER_BEGINNING,)
+    if is_first and path.stem.endswith(FAILED):
+        beginnings = FAILURE_BEGINNINGS
     if not raw.startswith(beginnings):
         return False
     with suppress(ValueError, RecursionError):
@@ -193,7 +196,7 @@ def mend_last_line(path: Path) -> None:
             file.seek(start)
             tail = file.read(size - start)
         last_line = tail.rpartition(b"\n")[2]
-        if _is_cut_off(last_line, is_first=len(last_line) == size):
+        if _is_cut_off(last_line, path, is_first=len(last_line) == size):
             file.truncate(size - len(last_line))
         elif last_line:
             file.write(b"\n")
@@ -237,4 +240,4 @@ def _fields_of_cost(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def failed_path(answers: Path) -> Path:
     """Return the name of the file of failures: `answers.failed.jsonl` for `answers.jsonl`."""
-    return answers.with_name(f"{answers.stem}.failed{answers.suffix or '.jsonl'}")
+    return answers.with_name(f"{answers.stem}{FAILED}{answers.suffix or '.jsonl'}")
