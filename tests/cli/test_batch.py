@@ -309,6 +309,19 @@ def test_failed_questions_are_asked_again_from_their_file(
     assert (len(read(out)), failed.exists()) == (15, False)
 
 
+def test_failures_are_an_input_whatever_the_answers_are_called(
+    one_worker: Stage, tmp_path: Path
+) -> None:
+    out = tmp_path / "a.csv"
+    failed = tmp_path / "a.failed.csv"
+    command = ("-o", out, "--yes")
+    source = write(tmp_path / "q.txt", ["number 13"])
+    one_worker.ends(7, "batch", source, *command, told=f"conductor batch {failed}")
+    one_worker.models["alpha"] = says("at last")
+    one_worker.ok("batch", failed, *command, told="1 answer in")
+    assert not failed.exists()
+
+
 FORM_OF_ANSWERS = {"question": "number 13", "input": "Some context", "answer": "42", "cost": 3}
 
 

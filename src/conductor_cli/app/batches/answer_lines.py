@@ -15,7 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
-from conductor_cli.app.batches.input_forms import is_failure, read_json
+from conductor_cli.app.batches.input_forms import FAILED, is_failure, read_json
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.serialization import encode_line
 from conductor_cli.core.usage import stated_dollars, token_count
@@ -24,7 +24,6 @@ from conductor_cli.system.disk import READABLE_MODE, temporary_path
 REMOVE_LINE: Final = "remove that line, or name another file with -o"
 ANSWER_BEGINNING: Final = b'{"id":"'  # How the first answer begins
 FAILURE_BEGINNINGS: Final = (ANSWER_BEGINNING, b'{"custom_id":"')  # The same of a failure
-FAILED: Final = ".failed"  # Before the ending of a file of failures
 COPY_BYTES: Final = 1 << 20  # How much is copied at once
 TAIL_BYTES: Final = 1 << 16  # How much is read at once to find the last line
 

@@ -32,6 +32,7 @@ OTHER_SUFFIXES: Final = frozenset(
     {".csv", ".tsv", ".xml", ".html", ".htm", ".yaml", ".yml", ".toml", ".parquet", ".xlsx"}
 )
 """Endings of files whose lines are no questions, though they may be text."""
+FAILED: Final = ".failed"  # Before the ending of a file of failures, whatever that is
 JSON_BEGINNINGS: Final = ('{"', "[{")
 """How a line of JSON begins that has a mistake. No question begins like that."""
 GZIP_HEAD: Final = b"\x1f\x8b"  # How everything that gzip packed begins
@@ -62,7 +63,7 @@ def read_items(path: Path, skip: int = 0) -> Iterator[BatchItem]:
 
     Raises `UsageError` with the line that cannot be read.
     """
-    if path.suffix.lower() in OTHER_SUFFIXES:
+    if path.suffix.lower() in OTHER_SUFFIXES and not path.stem.endswith(FAILED):
         message = f"{path} is neither a text with a question on each line nor JSON Lines"
         hint = f"convert it, or name it .txt where each line is a question; {EXAMPLE}"
         raise UsageError(message, hint=hint)
