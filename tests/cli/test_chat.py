@@ -258,6 +258,20 @@ def test_a_named_conversation_goes_on_in_another_chat(
     }
 
 
+def test_undo_leaves_what_was_before_this_chat(stage: Stage) -> None:
+    """And what was undone does not come back under its name."""
+    talk("/name sky", "Why is it blue?", "Sure?")
+    chat = talk("/name sky", "/undo", "And at night?")
+    assert [turn.question for turn in chat.runs[0].question.history] == ["Why is it blue?"]
+    talk("/name sky", "/undo", "/undo")
+    chat = talk("/name sky", "Who is there?")
+    assert chat.runs[0].question.history == ()
+    last = talk("/name sky", "And now?").runs[0]
+    stage.traces.joinpath(f"{chat.runs[0].run}.jsonl").unlink()
+    chat = talk("/name sky", "/undo", "Later?")
+    assert last.question.history == chat.runs[0].question.history != ()
+
+
 def test_naming_a_conversation_is_confirmed(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -319,6 +319,9 @@ def test_a_name_stands_for_the_end_of_its_conversation(state: State) -> None:
     for name, run in (("pears", "1"), ("plums", "2"), ("pears", "3")):
         names.set(name, run)
     assert [*names.read().items()] == [("pears", "3"), ("plums", "2")]
+    for name in ("pears", "nobody"):
+        names.forget(name)
+    assert [*names.read().items()] == [("plums", "2")]
 
 
 def test_names_of_editors_displace_none_of_a_person(

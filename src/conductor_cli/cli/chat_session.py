@@ -139,11 +139,17 @@ class ChatSession:
         if last is not None and not self.turns:
             self.continue_run(self.session.read_ended(last))
         self.name = name
-        self._note_name()
+        if self.turns:
+            self._note_name()
 
     def _note_name(self) -> None:
-        if self.name and self.turns and self.session.stores_traces:
+        """Let the name of this conversation stand for its last run; for none where it is empty."""
+        if not self.name or not self.session.stores_traces:
+            return
+        if self.turns and self.turns[-1].run:
             self.session.conversations.set(self.name, self.turns[-1].run)
+        else:
+            self.session.conversations.forget(self.name)
 
     async def begin_again(self) -> None:
         """Forget the conversation, its files and its name; settings and system text stay.
@@ -453,8 +459,19 @@ class ChatSession:
             raise UsageError("there is nothing to undo", hint="type a question")
         self._first_sent = 0
         undone = self.turns.pop()
+        if not self.turns and undone.question.history:
+            self.turns.append(self._run_before(undone))
         self._note_name()
         return undone
+
+    def _run_before(self, run: Trace) -> Trace:
+        """Return the run that this one continued: as it is stored, else what it was sent of it."""
+        question = run.question
+        with suppress(ConductorError):
+            return self.session.read_ended(question.parent)
+        *history, last = question.history
+        earlier = replace(question, text=last.question, history=tuple(history), parent="")
+        return Trace(run=question.parent, question=earlier, answer=last.answer)
 
     def spent(self) -> Usage:
         return total_usage(self.runs)

@@ -202,13 +202,25 @@ class Names:
 
     def set(self, name: str, value: str) -> None:
         """Set a name, which is the newest then. Raises `ConfigError` where the disk refuses."""
+        with self._editing() as names:
+            names.pop(name, None)
+            names[name] = value
+
+    def forget(self, name: str) -> None:
+        """Let a name stand for nothing any more. Raises as `set`."""
+        with self._editing() as names:
+            names.pop(name, None)
+
+    @contextmanager
+    def _editing(self) -> Iterator[dict[str, str]]:
+        """Yield the names, the newest last, and write them when the block has changed them."""
         try:
             make_private_directory(self._path.parent)
             with exclusive_lock(self._path.with_name(f".{self._path.name}.lock")):
-                older = self.read()
-                older.pop(name, None)
-                newest = {name: value} | older
-                kept = dict(reversed(_newest_of_each_kind(newest)))
+                names = dict(reversed(self.read().items()))
+                yield names
+                newest = _newest_of_each_kind(dict(reversed(names.items())))
+                kept = dict(reversed(newest))
                 write_atomically(
                     self._path, json.dumps(kept, ensure_ascii=False, indent=1) + "\n", mode=0o600
                 )

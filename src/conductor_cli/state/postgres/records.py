@@ -124,6 +124,9 @@ class SharedConversations:
         )
         self._database.call(upsert, storable(name), run)
 
+    def forget(self, name: str) -> None:
+        self._database.call("DELETE FROM conductor_names WHERE name = %s", storable(name))
+
 
 class SharedAttachments(AttachmentStore):
     """The bytes of images and documents of all replicas, and those of this process."""
