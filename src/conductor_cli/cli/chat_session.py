@@ -467,11 +467,12 @@ class ChatSession:
     def _run_before(self, run: Trace) -> Trace:
         """Return the run that this one continued: as it is stored, else what it was sent of it."""
         question = run.question
+        parent = question.parent or ""
         with suppress(ConductorError):
-            return self.session.read_ended(question.parent)
+            return self.session.read_ended(parent)
         *history, last = question.history
-        earlier = replace(question, text=last.question, history=tuple(history), parent="")
-        return Trace(run=question.parent, question=earlier, answer=last.answer)
+        earlier = replace(question, text=last.question, history=tuple(history), parent=None)
+        return Trace(run=parent, question=earlier, answer=last.answer)
 
     def spent(self) -> Usage:
         return total_usage(self.runs)
