@@ -59,3 +59,20 @@ def test_a_tree_gives_the_screen_to_the_shell_and_goes_on_below(stage: Stage) ->
         opened.until("conductor: interrupted")
         assert "42 lines" in opened.screen
         assert opened.screen.partition("42 lines")[0].count("Never") == 1
+
+
+def test_what_only_shows_a_run_gives_the_shell_its_cursor_too(stage: Stage) -> None:
+    stage.plan = TWO
+    stage.models["alpha"] = stalls("Never")
+    run = stage.run("ask", "--bg", "Why?").out.strip()
+    with in_shell(stage, "trace", "attach", run) as opened:
+        opened.until("Never")
+        assert not opened.cursor_shown
+        stop(opened)
+        assert opened.cursor_shown
+    stage.ok("trace", "cancel", run)
+    stage.inside("trace", "wait", run)
+    with in_shell(stage, "trace", "replay", run, "--speed", "0.01") as opened:
+        opened.until(lambda _: not opened.cursor_shown)
+        stop(opened)
+        assert opened.cursor_shown

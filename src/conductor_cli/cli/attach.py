@@ -22,7 +22,7 @@ from conductor_cli.cli.approval import Approver
 from conductor_cli.cli.keypress import has_terminal
 from conductor_cli.cli.options import GlobalOptions
 from conductor_cli.cli.output import print_line, print_notice
-from conductor_cli.cli.signals import handle_signal
+from conductor_cli.cli.signals import handle_signal, suspendable
 from conductor_cli.config.settings import app_paths
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.events import Event, InputAsked, PlanOffered, ToolOffered
@@ -217,6 +217,7 @@ class _Visit:
         with (
             handle_signal(signal.SIGINT, self._leave),
             handle_signal(signal.SIGTERM, self._leave),
+            suspendable(),
         ):
             while not self._has_left.is_set():
                 may_go_on = self._followed.read(self._show)

@@ -19,7 +19,7 @@ from conductor_cli.app import traces
 from conductor_cli.cli import options as opt
 from conductor_cli.cli import output as out
 from conductor_cli.cli.confirmation import can_ask, confirm
-from conductor_cli.cli.signals import handle_signal
+from conductor_cli.cli.signals import handle_signal, suspendable
 from conductor_cli.core.continuation import check_step_exists, reset_from_step
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.events import Event
@@ -199,7 +199,7 @@ def replay_events(
 
     steps = fold(events)
     rest: Iterator[tuple[Event, Trace]] = steps
-    with handle_signal(signal.SIGINT, note), handle_signal(signal.SIGTERM, note):
+    with handle_signal(signal.SIGINT, note), handle_signal(signal.SIGTERM, note), suspendable():
         try:
             for event, trace in steps:
                 pause = 0.0
