@@ -91,6 +91,20 @@ def test_unknown_command_suggests_a_similar_one(line: str, hint: str) -> None:
     assert hint in caught.value.hint
 
 
+def test_letters_that_the_locale_does_not_know_are_sent(stage: Stage, tmp_path: Path) -> None:
+    """As those of a command line are; what is no UTF-8 is refused, and nothing is asked."""
+    typed = "Is it gr\udcc3\udcbcn?"  # As Python reads UTF-8 by an ASCII locale
+    chat = talk("/system Be gr\udcc3\udcbcn.", typed)
+    assert chat.system == "Be grün."
+    assert "Is it grün?" in stage.asked("alpha")[0].json["messages"][-1]["content"]
+    with pytest.raises(UsageError, match="what was typed is not UTF-8 text"):
+        talk("Is it gr\udcfcn?")
+    assert len(stage.asked("alpha")) == 1
+    history = open_history(tmp_path)
+    history.append_string(typed)
+    assert list(open_history(tmp_path).load_history_strings()) == ["Is it grün?"]
+
+
 def test_undo_removes_an_unanswered_question_first(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:

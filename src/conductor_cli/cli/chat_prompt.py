@@ -328,7 +328,9 @@ class _RedactedHistory(FileHistory):
         try:
             with suppress(UnicodeError):
                 if len(string) <= MAX_ENTRY:
-                    super().store_string(KNOWN_SECRETS.redact(string))
+                    # Bytes that the locale does not know are lone surrogates.
+                    text = string.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+                    super().store_string(KNOWN_SECRETS.redact(text))
         except OSError as error:
             self._problem = f"the history is not saved: {self._path}: {error.strerror}"
 

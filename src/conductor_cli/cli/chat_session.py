@@ -23,7 +23,7 @@ from conductor_cli.app.worker_selection import offered_workers, policy_objection
 from conductor_cli.cli.chat_prompt import ChatEnded
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_notice
-from conductor_cli.cli.session import Session
+from conductor_cli.cli.session import Session, decode_argument
 from conductor_cli.core.continuation import (
     ask_in_conversation,
     describe_unsent_turns,
@@ -313,9 +313,9 @@ class ChatSession:
     async def ask(self, text: str, *, plan_only: bool = False) -> RunResult:
         """Ask a question as the next of the conversation, or only plan it.
 
-        The plan can be run by `finish`.
+        The plan can be run by `finish`. Raises `UsageError` for what is no text in UTF-8.
         """
-        question, remark = self._make_question(text)
+        question, remark = self._make_question(decode_argument(text, "what was typed"))
         return await self._run(question, remark, plan_only=plan_only)
 
     async def redo(self, number: int, worker: str | None) -> None:

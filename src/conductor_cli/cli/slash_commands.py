@@ -26,7 +26,7 @@ from conductor_cli.cli.chat_prompt import ChatEnded, ChatPrompt
 from conductor_cli.cli.chat_session import ChatSession
 from conductor_cli.cli.keypress import keep_typed_text
 from conductor_cli.cli.options import check_flags
-from conductor_cli.cli.session import pasted_file
+from conductor_cli.cli.session import decode_argument, pasted_file
 from conductor_cli.cli.signals import on_signal
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.config.settings import find_setting, format_value
@@ -327,7 +327,7 @@ async def _planner(chat: ChatSession, argument: str) -> None:
 
 async def _system(chat: ChatSession, argument: str) -> None:
     if argument:
-        chat.system = "" if argument == "-" else argument
+        chat.system = "" if argument == "-" else decode_argument(argument, "what was typed")
     if chat.system:
         out.print_notice(f"every worker is told: {chat.system}")
     else:
