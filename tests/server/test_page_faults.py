@@ -38,7 +38,7 @@ def fail_at_first(page: Page, part: str, times: int) -> None:
 
 def test_the_answer_of_one_run_is_not_shown_with_another(stage: Stage, tmp_path: Path) -> None:
     stage.ok("ask", "The good one")
-    stage.models["alpha"] = stage.models["beta"] = refuses(400)
+    stage.models = dict.fromkeys(("alpha", "beta"), refuses(400))
     stage.inside("ask", "The bad one")
     runs = {row["question"]: row["run"] for row in stage.ok("trace", "list", "--json").json}
     with serving() as server, chromium(tmp_path) as page:
