@@ -99,6 +99,16 @@ def test_a_row_has_a_second_worker_even_if_it_is_much_worse() -> None:
     assert [ranked.name for ranked in row_for("code", workers[:1])] == ["ann"]
 
 
+def test_the_second_of_a_row_is_nobody_who_is_known_to_be_poor_at_it() -> None:
+    """Where another one is good at least at what is common to all kinds."""
+    workers = [
+        worker("ann", analysis=0.9),
+        worker("ben", analysis=0.14, debugging=0.7),
+        worker("cem", facts=0.6),
+    ]
+    assert [ranked.name for ranked in row_for("reasoning", workers)] == ["ann", "cem"]
+
+
 def test_a_row_without_figures_has_three_workers() -> None:
     workers = [worker(name) for name in ("ann", "ben", "cem", "dan")]
     assert [ranked.name for ranked in row_for("code", workers)] == ["ann", "ben", "cem"]

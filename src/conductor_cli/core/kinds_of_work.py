@@ -202,8 +202,8 @@ def row_for(kind_or_tag: str, workers: Sequence[Worker]) -> list[Worker]:
     """Return the workers to choose from for a kind of work or a tag of cards, the best one first.
 
     They are at most `MAX_IN_ROW`, and none is much worse than the best: a check by a far weaker
-    worker is worth less than one by a good one. Only where no other is left the second best is in
-    the row, because a question may ask for somebody else than the author.
+    worker is worth less than one by a good one. Only where no other is left the next best is in the
+    row, because a question may ask for somebody else than the author.
     """
     ranked = dict[str, float | None](_figures((kind_or_tag,), workers))
     if kind_or_tag in KINDS:
@@ -214,9 +214,19 @@ def row_for(kind_or_tag: str, workers: Sequence[Worker]) -> list[Worker]:
         if best is None or figure is None or figure >= NEARLY_AS_GOOD * best:
             row.append(name)
     if len(row) < MIN_IN_ROW:
-        row = list(ranked)[:MIN_IN_ROW]
+        row += _next_best(ranked, MIN_IN_ROW - len(row))
     by_name = {worker.name: worker for worker in workers}
     return [by_name[name] for name in row[:MAX_IN_ROW]]
+
+
+def _next_best(ranked: Mapping[str, float | None], count: int) -> list[str]:
+    """Return the names of those after the first with the highest figures, whatever they are for.
+
+    A poor figure for a kind says more against a worker than a good one for what is common to all.
+    """
+    others = list(ranked.items())[1:]
+    by_figure = sorted(others, key=lambda item: item[1] or 0.0, reverse=True)
+    return [name for name, _ in by_figure[:count]]
 
 
 def rank_by_kind(kind: str, workers: Sequence[Worker]) -> list[Worker]:
