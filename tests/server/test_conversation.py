@@ -506,6 +506,26 @@ def test_a_conversation_of_nothing_but_context_is_what_is_asked() -> None:
     assert split_context(*talk) == (["Fix it.", CLAUDE_LATE], 0)
 
 
+@pytest.mark.parametrize("late", [(), user(CLAUDE_LATE)], ids=["results", "and context"])
+def test_a_conversation_that_goes_on_with_results_asks_what_the_user_wrote(
+    late: tuple[Message, ...],
+) -> None:
+    """Else each call of a tool would be listed as a run about the client's own texts."""
+    call = ToolCall(id="theirs", name="shell", arguments="{}")
+    turn = Message(role="assistant", content="I look.", tool_calls=(call,))
+    result = Message(role="tool", content="a.py", tool_call_id="theirs")
+    asked = (*user(CLAUDE, "Fix it."), turn, result, *late)
+    question = question_of(asked)
+    assert question.text.startswith("Fix it.\n\nI look.\n\nCalled the tool shell: {}")
+    assert question.history == ()
+    assert question.context == (CLAUDE, *(message.content for message in late))
+    assert question.conversation is not None
+    assert question.conversation.messages == asked
+    done = (Message(role="assistant", content="Done."), *user("And now?"))
+    after = question_of((*asked, *done))
+    assert (after.text, [turn.question for turn in after.history]) == ("And now?", ["Fix it."])
+
+
 def test_the_examples_of_aider_are_no_earlier_turns() -> None:
     question = question_of((*AIDER_EXAMPLE, *user(f"Fix it.\n\n{AIDER_WHOLE}")))
     assert (question.text, question.history) == ("Fix it.", ())

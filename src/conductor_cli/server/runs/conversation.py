@@ -94,10 +94,12 @@ def without_context(talk: Sequence[Message]) -> tuple[tuple[Message, ...], tuple
     """The conversation as the user had it, and what the client's program added, each text once.
 
     A conversation whose newest texts are nothing else stays as it is: then they are the question.
+    Where it goes on with results of tools, the question is the one for which they were called.
     """
     messages = list[Message]()
     context = list[str]()
     newest_reply = _newest_reply(talk)
+    has_results = any(message.role == "tool" for message in talk[newest_reply + 1 :])
     has_question = False
     start = _end_of_examples(talk)
     for index, message in enumerate(talk[start:], start):
@@ -105,12 +107,12 @@ def without_context(talk: Sequence[Message]) -> tuple[tuple[Message, ...], tuple
             messages.append(message)
             continue
         text, added_texts = _split(message.content)
+        context += added_texts
         if text == message.content:
             messages.append(message)
-        else:
+        elif text or message.attachments:
             messages.append(replace(message, content=text))
-        context += added_texts
-        if index > newest_reply and (text or message.attachments):
+        if (index > newest_reply or has_results) and (text or message.attachments):
             has_question = True
     if not has_question:
         return tuple(talk), ()
