@@ -200,7 +200,7 @@ def _has_models(desk: Desk, name: str) -> str:
     """B6: what sub-agents ask for."""
     if name != "claude":
         return "-"
-    for model in ("opus", "sonnet", "haiku"):
+    for model in ("fable", "opus", "sonnet", "haiku"):
         words = ("--model", model, *CLIENTS[name]["words"])
         assert ANSWER in desk.run(*COMMAND, "launch", name, "--", *words, "Is all well?"), model
     return "ok"
