@@ -180,6 +180,17 @@ def test_sub_agents_of_codex_are_shown_and_told_once_as_uncounted() -> None:
     )
 
 
+def test_what_codex_failed_to_do_is_shown_as_failed() -> None:
+    items: list[dict[str, Any]] = [
+        {"type": "mcp_tool_call", "server": "git", "tool": "log", "status": "failed"},
+        {"type": "file_change", "changes": [{"path": "a.py"}], "status": "failed"},
+        {"type": "file_change", "changes": [{"path": "b.py"}], "status": "completed"},
+    ]
+    events = [{"type": "item.completed", "item": item} for item in items]
+    _, thought = texts_of(read("codex", lines(*events))[1])
+    assert thought == "[git.log, failed]\n[change: a.py, failed]\n[change: b.py]\n"
+
+
 def test_what_an_agent_does_not_count_is_estimated() -> None:
     events = (
         {"type": "item.completed", "item": {"type": "agent_message", "text": "y" * 40}},

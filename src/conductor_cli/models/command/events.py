@@ -225,6 +225,7 @@ def _read_codex(event: Mapping[str, Any]) -> AgentOutput:
 
 def _read_codex_item(item: Mapping[str, Any]) -> AgentOutput:
     text = text_of(item.get("text")) or text_of(item.get("message"))
+    failed = item.get("status") == "failed"
     line = ""
     match item.get("type"):
         case "agent_message":
@@ -238,13 +239,14 @@ def _read_codex_item(item: Mapping[str, Any]) -> AgentOutput:
             line = tool_line("command", item.get("command"), failed=failed)
         case "file_change":
             changes = tables_in(item.get("changes"))
-            line = tool_line("change", " ".join(text_of(change.get("path")) for change in changes))
+            paths = " ".join(text_of(change.get("path")) for change in changes)
+            line = tool_line("change", paths, failed=failed)
         case "mcp_tool_call":
-            line = tool_line(f"{text_of(item.get('server'))}.{text_of(item.get('tool'))}")
+            name = f"{text_of(item.get('server'))}.{text_of(item.get('tool'))}"
+            line = tool_line(name, failed=failed)
         case "web_search":
             line = tool_line("web search", item.get("query"))
         case "collab_tool_call":
-            failed = item.get("status") == "failed"
             line = tool_line(item.get("tool"), item.get("prompt"), failed=failed)
     return AgentOutput(thinking=line)
 
