@@ -127,8 +127,10 @@ def test_files_system_text_and_schema_go_with_a_question(stage: Stage, tmp_path:
         )
         assert run.answer == '{"n": 1}'
         before = len(stage.posts)
-        with pytest.raises(UsageError, match="the schema cannot be sent: it holds NaN"):
+        with pytest.raises(UsageError, match="the schema cannot be used: it holds NaN"):
             orchestra.ask("How many?", schema={"maximum": float("inf")})
+        with pytest.raises(UsageError, match='the schema cannot be used: at type: "objct"'):
+            orchestra.ask("How many?", schema={"type": "objct"})
     assert run.trace.question.system == "Be brief."
     assert "the text of the note" in str([request.json for request in stage.asked("alpha")])
     assert len(stage.posts) == before

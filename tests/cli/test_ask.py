@@ -172,6 +172,16 @@ def test_a_number_that_no_other_program_reads_is_no_part_of_a_schema(
     assert f"is not JSON: {number} is" in done.err
 
 
+def test_a_schema_that_is_none_is_told_before_anybody_is_asked(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """No answer could be held to it, and each would look as if it was."""
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "objct", "pattern": "a"}')
+    done = stage.costs_nothing(2, "ask", "hi", "--schema", schema)
+    assert 'is not a valid JSON Schema: at type: "objct" is not valid' in done.err
+
+
 def test_an_answer_with_a_number_beyond_all_others_keeps_no_bound(
     stage: Stage, tmp_path: Path
 ) -> None:

@@ -181,7 +181,7 @@ def test_json_is_demanded_where_a_request_of_openais_form_does(
                     "json_schema": {"schema": {"maximum": float("inf")}},
                 }
             },
-            "json_schema.schema cannot be sent: it holds NaN, Infinity",
+            "json_schema.schema cannot be used: it holds NaN, Infinity",
         ),
         ({"response_format": "json"}, "response_format.type must be"),
     ],
@@ -446,7 +446,11 @@ def test_files_that_are_written_again_stay_private_and_behind_their_links(
         ([{"id": "a", "question": "x", "schema": 1}], "its schema is not a JSON object"),
         (
             [{"id": "a", "question": "x", "schema": {"minimum": float("nan")}}],
-            "its schema cannot be sent: it holds NaN",
+            "its schema cannot be used: it holds NaN",
+        ),
+        (
+            [{"id": "a", "question": "x", "schema": {"type": "objct"}}],
+            'its schema cannot be used: at type: "objct" is not valid',
         ),
         ([chat("x", tools=[{"type": "function"}])], "tools cannot be called in a batch"),
         ([chat("x") | {"url": "/v1/embeddings"}], "it is not a request for /v1/chat/completions"),

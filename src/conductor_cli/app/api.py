@@ -42,7 +42,6 @@ from conductor_cli.config.schema import find_setting
 from conductor_cli.config.settings import Settings, load_settings
 from conductor_cli.core.errors import ConductorError, Failure, PolicyError, UsageError
 from conductor_cli.core.events import Event, Mode, PlanOffered
-from conductor_cli.core.json_answer import unwritable_number
 from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.policy import PoolPolicy
 from conductor_cli.core.pool import Limits, Pool, Timeouts
@@ -52,6 +51,7 @@ from conductor_cli.core.tools import RunTools
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import Model
+from conductor_cli.programs.schema_check import quick_schema_fault
 from conductor_cli.run import Orchestra, Run, RunSpec, Team, start_run
 from conductor_cli.state.interfaces import AttachmentStore
 from conductor_cli.state.opening import open_state
@@ -288,8 +288,8 @@ class AsyncConductor:
         schema = options.get("schema")
         if schema is not None:
             schema = dict(schema)
-            if fault := unwritable_number(schema):
-                raise UsageError(f"the schema cannot be sent: {fault}")
+            if fault := quick_schema_fault(schema):
+                raise UsageError(f"the schema cannot be used: {fault}")
         return Question(
             text=text, files=tuple(files), system=options.get("system", ""), schema=schema
         )

@@ -26,6 +26,7 @@ from conductor_cli.cli.session import (
     join_words,
     read_limited_text,
     read_text_file,
+    require_schema,
 )
 from conductor_cli.core.continuation import is_complete
 from conductor_cli.core.errors import UsageError
@@ -130,6 +131,8 @@ def _ask(session: Session, request: AskOptions, only: tuple[str, ...]) -> int:
     question = replace(question, context=memory_context(session, request.memory))
     if request.schema is None and schema is not None:
         question = replace(question, schema=schema)
+    if question.schema is not None:
+        require_schema(question.schema)
     return session.run(question, only=only, plan=plan).exit_code
 
 

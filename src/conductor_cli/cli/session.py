@@ -458,6 +458,22 @@ def _read_schema(path: Path) -> dict[str, Any]:
     return schema
 
 
+def require_schema(schema: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for a JSON Schema that no answer could be held to."""
+    # Most questions have none
+    from conductor_cli.programs.schema_check import CheckStopped, find_schema_fault
+
+    try:
+        problem = run_async(find_schema_fault(schema))
+    except CheckStopped as stopped:
+        problem = str(stopped)
+    if problem:
+        raise UsageError(
+            f"the schema of the answer is not a valid JSON Schema: {problem}",
+            hint="correct the file of --schema, or the schema of the template",
+        )
+
+
 def join_words(words: Sequence[str]) -> str:
     """Return the words of a question; `-` only says that stdin is to be read.
 

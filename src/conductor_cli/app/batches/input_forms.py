@@ -17,9 +17,9 @@ from pydantic_core import from_json
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import UsageError, describe_system_error
 from conductor_cli.core.formatting import format_size
-from conductor_cli.core.json_answer import unwritable_number
 from conductor_cli.core.media import conversion_command, describe_encoding, guess_encoding
 from conductor_cli.core.question import Conversation, PastTurn, Question
+from conductor_cli.programs.schema_check import quick_schema_fault
 
 MAX_LINE_BYTES: Final = 16 << 20
 MAX_ID_CHARACTERS: Final = 512
@@ -208,8 +208,8 @@ def _check_fields(fields: Mapping[str, Any]) -> None:
         raise UsageError("its system is not a text")
     if schema is not None and not isinstance(schema, dict):
         raise UsageError("its schema is not a JSON object")
-    if fault := unwritable_number(schema):
-        raise UsageError(f"its schema cannot be sent: {fault}")
+    if schema is not None and (fault := quick_schema_fault(schema)):
+        raise UsageError(f"its schema cannot be used: {fault}")
 
 
 def read_json(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
@@ -463,8 +463,8 @@ def _schema_of(response_format: object) -> dict[str, Any] | None:
         schema = form.get("schema")
     if not isinstance(schema, dict):
         raise UsageError("response_format.json_schema.schema is missing or no object")
-    if fault := unwritable_number(schema):
-        raise UsageError(f"response_format.json_schema.schema cannot be sent: {fault}")
+    if fault := quick_schema_fault(schema):
+        raise UsageError(f"response_format.json_schema.schema cannot be used: {fault}")
     return schema
 
 
