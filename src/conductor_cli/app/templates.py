@@ -22,7 +22,6 @@ from conductor_cli.config.project import SWITCH, project_places
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import UsageError, suggest
 from conductor_cli.core.formatting import format_money, format_names
-from conductor_cli.core.json_answer import unwritable_number
 from conductor_cli.core.mappings import names_of, without_empty
 from conductor_cli.core.plan import REVIEW, SELF, Plan, Step, to_written_name
 from conductor_cli.core.plan_file import changed_limits
@@ -32,6 +31,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.models.prices import with_prices
 from conductor_cli.models.recipients import is_local
 from conductor_cli.models.worker_options import model_of
+from conductor_cli.programs.schema_check import unwritable_number
 from conductor_cli.state.opening import open_state
 from conductor_cli.system.disk import make_private_directory, write_atomically
 

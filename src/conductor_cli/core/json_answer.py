@@ -55,17 +55,6 @@ def _read_finite(text: str) -> float:
     return value
 
 
-def unwritable_number(value: object) -> str:
-    """Return that a value holds a number that JSON cannot write; empty where it holds none."""
-    try:
-        json.dumps(value, allow_nan=False, check_circular=False, default=str)
-    except ValueError:
-        return "it holds NaN, Infinity, or a number that is larger than any that programs hold"
-    except RecursionError:
-        return ""
-    return ""
-
-
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)

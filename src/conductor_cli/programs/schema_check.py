@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.core.json_answer import unwritable_number
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child_beside
 from conductor_cli.programs.schema_process import fault_of_schema, fault_of_value
 from conductor_cli.programs.turns import CHILDREN, SharedPlaces
@@ -107,6 +106,17 @@ def quick_schema_fault(schema: Mapping[str, Any]) -> str:
     if fault := unwritable_number(schema):
         return fault
     return fault_of_schema(schema) if _is_quick(schema) else ""
+
+
+def unwritable_number(value: object) -> str:
+    """Return that a value holds a number that JSON cannot write; empty where it holds none."""
+    try:
+        json.dumps(value, allow_nan=False, check_circular=False, default=str)
+    except ValueError:
+        return "it holds NaN, Infinity, or a number that is larger than any that programs hold"
+    except RecursionError:
+        return ""
+    return ""
 
 
 def _is_quick(schema: Mapping[str, Any]) -> bool:
