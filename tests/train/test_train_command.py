@@ -193,6 +193,7 @@ def test_two_steps_are_trained_and_a_finished_training_says_so(
     [
         (["--set", "cost_weight=0.5"], "--set knows no 'cost_weight'"),
         (["--set", "vllm_memory=0.01"], "takes a number, at least 0.05"),
+        (["--set", "rate=1e999"], "takes a number, at least 0.0, not 1e999"),
         (["--set", "reward=1"], "reward (your own reward, FILE.py:FUNCTION) takes a text"),
         (["--set", "draws=1.5"], "draws (runs of each plan) takes a number, at least 1"),
         (["--export"], "--export needs --lora"),

@@ -13,6 +13,7 @@ part of the question.
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -526,9 +527,10 @@ def _typed_value(text: str) -> str | float | bool | None:
         return text or None
     has_fraction = number[1] is not None
     has_exponent = number[2] is not None
-    if has_fraction or has_exponent:
-        return float(text)
-    return int(text)
+    if not (has_fraction or has_exponent):
+        return int(text)
+    value = float(text)
+    return value if math.isfinite(value) else text  # no setting takes 1e999
 
 
 def stored_settings(context: typer.Context, flags: Mapping[str, Any] | None = None) -> Settings:
