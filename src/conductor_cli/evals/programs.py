@@ -272,18 +272,19 @@ def find_program(text: str, function: str = "") -> Program:
     """Return the program that a text gives.
 
     The whole text if it is one, whatever its strings hold, else its last block of Python between
-    fences.
+    fences, else its lines that are Python below an announcement.
 
     LiveCodeBench takes the last block, too. Where a `function` is wanted, the last block that
     defines it counts, since a model often ends with an example of its use. A block of another
     language (`bash`, `text`) counts only if there is no other.
     """
-    text = text[-MAX_TEXT:]
+    text = _without_end_marks(text[-MAX_TEXT:])
     if _is_python(text):
         return Program(text, "the whole answer")
     every = list(_blocks(text))
     if not every:
-        return Program("", "no code")
+        code = _code_without_fences(text)
+        return Program(code, "its lines of code" if code else "no code")
     python_blocks: list[int] = []
     for number, (language, _) in enumerate(every):
         if language in _PYTHON:
@@ -301,6 +302,49 @@ def find_program(text: str, function: str = "") -> Program:
     if code.strip():
         return Program(code, which)
     return Program("", "no code")
+
+
+_END_MARKS: Final = re.compile(
+    r"\[(?:BEGIN|PYTHON)\][ \t]*\n(.*?)(?:\n[ \t]*\[(?:DONE|/PYTHON)\]|\Z)", re.DOTALL
+)
+"""The marks around code in the prompts of MBPP's paper and of Code Llama."""
+
+
+def _without_end_marks(text: str) -> str:
+    """Return what stands between the marks of a base model; the whole text without them."""
+    marked = _END_MARKS.search(text)
+    return text if marked is None else marked[1]
+
+
+_CODE_BEGINS: Final = re.compile(r"[ \t]*(?:(?:async )?def |class |import |from \w|@\w)")
+MAX_UNFENCED: Final = 20_000  # Characters of a text in which code without fences is looked for
+MAX_STARTS: Final = 4  # Lines at which it may begin
+MAX_ENDS: Final = 12  # Paragraphs behind it that are left out, at most
+
+
+def _code_without_fences(text: str) -> str:
+    """Return the code that begins at a line of the text: `Here it is:` and `def f(): …`.
+
+    It ends with the last paragraph with which it is Python. Empty without code, and for a text in
+    which looking for it would take long.
+    """
+    if len(text) > MAX_UNFENCED:
+        return ""
+    lines = text.split("\n")
+    starts = [number for number, line in enumerate(lines) if _CODE_BEGINS.match(line)]
+    for start in starts[:MAX_STARTS]:
+        depth = len(lines[start]) - len(lines[start].lstrip())
+        code = list[str]()
+        for line in lines[start:]:
+            if line[:depth].strip():
+                break
+            code.append(line[depth:])
+        ends = [number for number in range(1, len(code)) if not code[number].strip()]
+        for end in [len(code), *reversed(ends[-MAX_ENDS:])]:
+            written = "\n".join(code[:end])
+            if _is_python(written):
+                return written
+    return ""
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
@@ -369,6 +413,8 @@ def defined_names(code: str) -> set[str]:
             names.update(_definitions_in(node.body))
         elif isinstance(node, ast.Assign):
             names.update(target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
     return names
 
 
