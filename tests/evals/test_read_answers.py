@@ -367,6 +367,9 @@ NUMBERS_READ: Final = (
     (r"$10^{-3}$", "0.001"),
     ("72 °F (22 °C)", "72"),
     ("60 km/h (37 mph)", "60"),
+    ("The answer is 42 = 6 × 7.", "42"),
+    ("The answer is 6 × 7 = 42.", "42"),
+    (r"\begin{align} 40+2 &= 42 \end{align}", "42"),
 )
 
 
@@ -730,6 +733,10 @@ LETTER_GIVEN: Final = (
     "Ｃ",
     "（<A>）",
     "The most appropriate answer is <A>.",
+    "The answer is definitely <A>.",
+    "The answer is most likely <A>",
+    "The answer can only be <A>.",
+    "The correct statement is <A>",
     "The most likely answer is (<A>), I think",
     "The correct answer to this question is <A>.",
     "<A> is the most accurate answer.",

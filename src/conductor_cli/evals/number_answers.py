@@ -53,6 +53,7 @@ _REWRITES: Final = tuple(
         (rf"({_MONEY})(?:M|mn){_NO_FORMULA}", r"\1 million"),
         (rf"({_MONEY})(?:B|bn){_NO_FORMULA}", r"\1 billion"),
         (r"(?<![=<>-])[=-]{1,2}>", "→"),
+        (r"&\s?(?=[=≈])", ""),  # the alignment of LaTeX
         (
             rf"(?i:(?<![{SPACED}])negative|(?:^|(?<=\n)|(?<=[:=])|(?<=\bis))\s?\bminus)\s(?=[0-9])",
             " -",
@@ -508,7 +509,8 @@ def _number_after(plain: str, start: int) -> FoundNumber | None:
     for number in numbers:
         if number.start < stop and _RESULT.search(plain, first.end, number.start):
             result = number
-    return result
+    # "The answer is 42 = 6 × 7": the part of an expression is not what it is worth.
+    return result if _stands_for_itself(plain, result) else first
 
 
 def _in_brackets(plain: str, begin: int, at: int) -> bool:

@@ -400,12 +400,15 @@ _MENTION: Final = re.compile(
 a word.
 """
 _ARTICLE: Final = re.compile(r"[AI][ \t]+(?!(?:is|was|or|and|because|since|seems|would)\b)[a-z]")
+_SURELY: Final = (
+    r"(?i:(?:definitely|clearly|certainly|simply|indeed|therefore|thus|(?:most )?likely)\s+)?"
+)
 _ANNOUNCED_BEFORE: Final = re.compile(
-    r"\\(?:boxed|fbox)[\s{(]*$|(?i:answer|choice|option|letter)\s*"
+    r"\\(?:boxed|fbox)[\s{(]*$|(?i:answer|choice|option|letter|statement)\s*"
     r"(?:(?i:\bis|(?:would|should|must) be)\s*:?|[:=\u2013\u2014-]|\n)"
-    r"[\s{]*(?i:(?:option|choice|letter|statement|element)\s*)?$"
+    rf"[\s{{]*{_SURELY}(?i:(?:option|choice|letter|statement|element)\s*)?$"
     r"|(?:^|\n)[\s>#-]*(?i:correct(?:[ \t]+(?:one|response))?|ans)[ \t]*[:.=][ \t]*$"
-    rf"|(?i:{words.ANNOUNCEMENT.pattern})[\s{{]*"
+    rf"|(?i:{words.ANNOUNCEMENT.pattern})[\s{{]*{_SURELY}"
     r"(?i:(?:option|choice|letter|statement|element|Option|选项|選項|選択肢|ข้อ|보기)\s*)?$"
 )
 _CONFIRMED_AFTER: Final = re.compile(
@@ -419,6 +422,7 @@ _CONFIRMED_AFTER: Final = re.compile(
 _PREFERRED_BEFORE: Final = re.compile(
     (
         r"\b(?:go(?:ing)? with|choose|pick|select|opt for|it is|its|that is|thats|must be"
+        r"|can only be|has to be"
         r"|(?:that|it|which) would be|(?:id|would) say|(?:i|we) (?:think|believe)|by elimination"
         r"|so|thus|option|choice|letter|answer)[\s:,]*$"
         r"|(?:→|=>|->|⇒)\s*$"
