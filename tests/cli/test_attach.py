@@ -22,7 +22,7 @@ from conductor_cli.app import attach
 from conductor_cli.app.attach import Attacher
 from conductor_cli.core.formatting import format_size
 from tests.cli.stage import TWO, Stage, explained, need
-from tests.media_files import pdf, png
+from tests.media_files import pdf, pdf_of, png, stream
 from tests.servers import Script, SeenRequest, Wire, delta, usage
 from tests.traces.stored import trace_bytes
 
@@ -943,3 +943,84 @@ def test_pictures_of_a_notebook_are_left_out_with_their_number(stage: Stage) -> 
     done = stage.ok("ask", "-f", notebook, "What is shown?")
     assert "plots.ipynb: 2 pictures of the notebook left out" in " ".join(done.err.split())
     assert "jupyter nbconvert --to markdown" in " ".join(done.err.split())
+
+
+def test_results_that_only_name_an_object_are_read_in_another_format(stage: Stage) -> None:
+    """As `display(Markdown(…))` leaves them; those that are HTML alone are told."""
+    bare = "<IPython.core.display.Markdown object>"
+    words = {"text/plain": bare, "text/markdown": ["**42** ", "hills"]}
+    formula = {"text/plain": ["<IPython.core.display.Math object>"], "text/latex": "$x^2$"}
+    page = {"text/plain": "<folium.folium.Map at 0x7f3a10>", "text/html": "<b>map</b>"}
+    alone = {"text/plain": "<list_iterator at 0x7f3a10>"}
+    outputs = [
+        {"output_type": "display_data", "data": data} for data in (words, formula, page, alone)
+    ]
+    cell = {"cell_type": "code", "source": "show()", "outputs": outputs}
+    notebook = stage.home / "shown.ipynb"
+    notebook.write_text(json.dumps({"cells": [cell]}))
+    done = stage.ok("ask", "-f", notebook, "What is shown?")
+    sent = str(stage.asked("alpha")[0].json)
+    assert "**42** hills" in sent
+    assert "$x^2$" in sent
+    assert "<list_iterator at 0x7f3a10>" in sent
+    assert "IPython" not in sent
+    assert "folium" not in sent
+    assert "1 result as HTML or another format" in " ".join(done.err.split())
+
+
+def test_errors_in_a_notebook_have_their_names(stage: Stage) -> None:
+    """Also those without a message, such as a failed assertion."""
+    outputs = [
+        {"output_type": "error", "ename": "KeyError", "evalue": "'hill'", "traceback": ["…"]},
+        {"output_type": "error", "ename": "AssertionError", "evalue": "", "traceback": ["…"]},
+    ]
+    cell = {"cell_type": "code", "source": "count()", "outputs": outputs}
+    notebook = stage.home / "broken.ipynb"
+    notebook.write_text(json.dumps({"cells": [cell]}))
+    stage.ok("ask", "-f", notebook, "What failed?")
+    text = stage.asked("alpha")[0].json["messages"][-1]["content"]
+    assert "result:\nKeyError: 'hill'\n\nresult:\nAssertionError\n" in text
+
+
+def test_pictures_inside_the_texts_of_a_notebook_are_told(stage: Stage) -> None:
+    """As they are when somebody drops one into a cell."""
+    cell = {
+        "cell_type": "markdown",
+        "source": "![plan](attachment:plan.png)",
+        "attachments": {"plan.png": {"image/png": "iVBORw0="}},
+    }
+    notebook = stage.home / "dropped.ipynb"
+    notebook.write_text(json.dumps({"cells": [cell]}))
+    done = stage.ok("-q", "ask", "-f", notebook, "What is shown?")
+    assert "dropped.ipynb: 1 picture of the notebook left out" in " ".join(done.err.split())
+
+
+def test_nothing_is_left_out_of_a_notebook_that_is_sent_as_it_is(stage: Stage) -> None:
+    """One whose cells cannot be read is sent as text, with its pictures in letters."""
+    shown = {"output_type": "display_data", "data": {"image/png": "iVBORw0="}}
+    cells = [{"cell_type": "code", "source": "plot()", "outputs": [shown]}, {"cell_type": "new"}]
+    notebook = stage.home / "later.ipynb"
+    notebook.write_text(json.dumps({"cells": cells}))
+    done = stage.ok("ask", "-f", notebook, "What is shown?")
+    assert "iVBORw0=" in str(stage.asked("alpha")[0].json)
+    assert "left out" not in done.err
+
+
+@pytest.mark.parametrize(("name", "kind"), [("logo.png", "PNG image"), ("a.pdf", "PDF document")])
+def test_a_text_with_the_name_of_another_type_is_told(stage: Stage, name: str, kind: str) -> None:
+    """Such as what Git LFS leaves in the place of a picture."""
+    (stage.home / name).write_text("version https://git-lfs.github.com/spec/v1\nsize 12345\n")
+    done = stage.ok("-q", "ask", "-f", name, "What is it?", cwd=stage.home)
+    assert f"{name} is no {kind}, and is attached as text" in " ".join(done.err.split())
+
+
+def test_pages_of_a_pdf_without_text_are_told(stage: Stage) -> None:
+    """A worker that is sent the text alone knows nothing of scanned pages; empty ones lack nothing."""
+    text = stream(b"BT /F1 24 Tf 72 700 Td (Words) Tj ET")
+    drawing = stream(b"q 0 0 m 10 10 l S Q")
+    (stage.home / "mixed.pdf").write_bytes(pdf_of([text, drawing, stream(b"q Q"), drawing]))
+    (stage.home / "words.pdf").write_bytes(pdf_of([text, stream(b"")]))
+    done = stage.ok("-q", "ask", "-f", "mixed.pdf", "words.pdf", "What?", cwd=stage.home)
+    told = " ".join(done.err.split())
+    assert "mixed.pdf: 2 of 4 pages without text, as in scans (2, 4); only workers" in told
+    assert "words.pdf" not in told

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import select
 import shlex
 import stat
@@ -64,6 +65,12 @@ ATTACHABLE: Final = (
     "attach text, PNG, JPEG, GIF, WebP, PDF, .docx or HTML files, notebooks or directories"
 )
 
+_BARE_OBJECT: Final = re.compile(r"<[^<>\n]+ (?:object|at 0x[0-9A-Fa-f]+)>")
+"""The words for a result whose text stands in another format.
+
+`<IPython.core.display.Markdown object>`, `<folium.folium.Map at 0x7f3a10>`.
+"""
+
 _NO_FILE: Final = "stdin"  # The path of what comes by a pipe or from a source
 
 SILENCE_SECONDS: Final = 3.0  # After which it is said that input is waited for
@@ -90,12 +97,14 @@ class NoTextError(UsageError):
 class PdfText:
     """The text of a document with a line before each page, and how many pages there are.
 
-    `read` pages of them were read; `problem` says why not all of them.
+    `read` pages of them were read; `problem` says why not all of them. `drawn` are the numbers of
+    those that hold no text and show something all the same, such as a scan.
     """
 
     text: str = ""
     pages: int = 0
     read: int = 0
+    drawn: tuple[int, ...] = ()
     problem: Literal["", "damaged", "encrypted", "memory", "length", "time"] = ""
 
 
@@ -103,7 +112,8 @@ def read_pdf(content: bytes, limits: ChildLimits | None = None) -> PdfText:
     """Return the text of a PDF. Never raises: what cannot be read is a `problem`."""
     lines = _read_in_child(content, limits)
     fields = _merge(lines)
-    texts = [line["text"] for line in lines if "text" in line]
+    pages = [line for line in lines if "text" in line]
+    texts = [page["text"] for page in pages]
     text = ""
     if any(map(str.strip, texts)):
         text = "\n".join(f"[page {number}]\n{page}" for number, page in enumerate(texts, start=1))
@@ -111,6 +121,7 @@ def read_pdf(content: bytes, limits: ChildLimits | None = None) -> PdfText:
         text=text,
         pages=fields.get("pages", 0),
         read=len(texts),
+        drawn=tuple(number for number, page in enumerate(pages, start=1) if "drawn" in page),
         problem=fields["end"],
     )
 
@@ -261,6 +272,10 @@ class Attacher:
         file = self.attach(path)
         if not file.text and file.attachment is None:
             self._say(f"{path} is empty", is_whole=False)
+        claimed = _claimed_type(path.name)
+        if claimed and file.attachment is None:
+            # What stands for a picture where Git LFS has not fetched it, or the error of a server
+            self._say(f"{path} is no {NAMES[claimed]}, and is attached as text", is_whole=False)
         # The shell may have made the name from a pattern, and a link in a stranger's directory
         # leads anywhere.
         target = path
@@ -351,22 +366,34 @@ class Attacher:
             return self._take_document(content, name, limits)
         text = decode_text(content, name, path)
         if name.endswith(".ipynb"):
-            left_out = _unread_results(text)
-            if left_out:
-                self._say(
-                    f"{name}: {left_out} of the notebook left out; to write them as files that can "
-                    "be attached: jupyter nbconvert --to markdown",
-                    is_whole=False,
-                )
-            text = _notebook_text(text)
+            text = self._read_notebook(text, name)
         return File(name=name, text=text)
+
+    def _read_notebook(self, text: str, name: str) -> str:
+        """Return what a Jupyter notebook says, and tell what of it that is not.
+
+        A text that is none, or one of an earlier format, is returned as it is.
+        """
+        try:
+            cells = json.loads(text)["cells"]
+            notebook = _cells_text(cells)
+            left_out = _unread_results(cells)
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            return text
+        if left_out:
+            self._say(
+                f"{name}: {left_out} of the notebook left out; to write them as files that can "
+                "be attached: jupyter nbconvert --to markdown",
+                is_whole=False,
+            )
+        return notebook
 
     def _check_suffix(self, content: bytes, name: str, media_type: str) -> None:
         """Tell where the name of a file claims another type than it has.
 
         Raises `UsageError` for an empty file that claims one.
         """
-        claimed = SUFFIXES.get(name.rpartition(".")[2].lower(), "")
+        claimed = _claimed_type(name)
         if not content and claimed:
             raise UsageError(f"{name} is empty", hint=f"a {NAMES[claimed]} was expected")
         if not media_type or media_type == claimed:
@@ -499,6 +526,11 @@ def _leads_through_link(path: Path) -> bool:
     return False
 
 
+def _claimed_type(name: str) -> str:
+    """Return the media type that a file claims by the end of its name; empty for others."""
+    return SUFFIXES.get(name.rpartition(".")[2].lower(), "")
+
+
 def _limit_setting(media_type: str) -> str:
     if media_type == PDF:
         return "attachments.pdf_mb"
@@ -507,17 +539,24 @@ def _limit_setting(media_type: str) -> str:
 
 def _describe_unread(document: PdfText) -> str:
     """Return what could not be read of a PDF, and why; empty where all was."""
-    if not document.problem:
-        if document.text:
-            return ""
+    pages = format_count(document.pages, "page")
+    why = _REASONS.get(document.problem, document.problem)
+    if why and not document.read:
+        return f"its text cannot be read: {why}"
+    if not why and not document.text:
         return (
             "it holds no text, as scanned documents do; only workers that accept PDFs can read it"
         )
-    why = _REASONS.get(document.problem, document.problem)
-    if not document.read:
-        return f"its text cannot be read: {why}"
-    pages = format_count(document.pages, "page")
-    return f"only the text of {document.read} of {pages} was read: {why}"
+    told = []
+    if why:
+        told.append(f"only the text of {document.read} of {pages} was read: {why}")
+    if document.drawn:
+        numbers = format_names([*map(str, document.drawn)])
+        told.append(
+            f"{len(document.drawn)} of {pages} without text, as in scans ({numbers}); only "
+            "workers that accept PDFs can read these"
+        )
+    return "; ".join(told)
 
 
 def _unread_document(name: str, end: str) -> UsageError:
@@ -575,38 +614,37 @@ def _conversion(path: str, encoding: str) -> str:
     return f"{command}; then: -f {converted}"
 
 
-def _notebook_text(text: str) -> str:
-    """Return the texts, the code and the results of a Jupyter notebook; else the text as it is."""
-    try:
-        parts: list[str] = []
-        for cell in json.loads(text)["cells"]:
-            source = "".join(cell["source"])
-            is_code = cell["cell_type"] == "code"
-            parts.append(f"```\n{source}\n```" if is_code else source)
-            results = map(_output_text, cell.get("outputs", ()))
-            parts.extend(f"result:\n{result}" for result in results if result)
-        return "\n\n".join(parts)
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-        return text
+def _cells_text(cells: Iterable[dict[str, Any]]) -> str:
+    """Return the texts, the code and the results of a notebook's cells.
+
+    Raises what comes of cells that are none.
+    """
+    parts: list[str] = []
+    for cell in cells:
+        source = "".join(cell["source"])
+        is_code = cell["cell_type"] == "code"
+        parts.append(f"```\n{source}\n```" if is_code else source)
+        results = map(_output_text, cell.get("outputs", ()))
+        parts.extend(f"result:\n{result}" for result in results if result)
+    return "\n\n".join(parts)
 
 
-def _unread_results(text: str) -> str:
-    """Return how many results of a Jupyter notebook its text has not, empty where it has all.
+def _unread_results(cells: Iterable[dict[str, Any]]) -> str:
+    """Return what of a notebook its text has not, with numbers, empty where it has all.
 
-    They are pictures, and what has no text at all, such as a table that is HTML only.
+    They are pictures, and results that have no text at all, such as a table that is HTML only.
     """
     pictures = 0
     others = 0
-    try:
-        for cell in json.loads(text)["cells"]:
-            for output in cell.get("outputs", ()):
-                kinds = output.get("data", {})
-                if any(kind.startswith("image/") for kind in kinds):
-                    pictures += 1
-                elif kinds and not _output_text(output):
-                    others += 1
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-        return ""
+    for cell in cells:
+        # Pictures that were dropped into a text
+        pictures += len(cell.get("attachments") or ())
+        for output in cell.get("outputs", ()):
+            kinds = output.get("data") or {}
+            if any(kind.startswith("image/") for kind in kinds):
+                pictures += 1
+            elif kinds and not _output_text(output):
+                others += 1
     parts = []
     if pictures:
         parts.append(format_count(pictures, "picture"))
@@ -618,8 +656,16 @@ def _unread_results(text: str) -> str:
 
 def _output_text(output: dict[str, Any]) -> str:
     """Return the text of a result in a notebook: what was printed, its value, or its error."""
-    lines = output.get("text") or output.get("data", {}).get("text/plain") or output.get("evalue")
-    return "".join(lines or "")
+    if "ename" in output:
+        words = [output["ename"], output.get("evalue")]
+        return ": ".join(word for word in words if word)
+    if output.get("text"):
+        return "".join(output["text"])
+    kinds = output.get("data") or {}
+    value = "".join(kinds.get("text/plain") or "")
+    if len(kinds) > 1 and _BARE_OBJECT.fullmatch(value):
+        value = ""
+    return value or "".join(kinds.get("text/markdown") or kinds.get("text/latex") or "")
 
 
 def _describe_left_out(tree: FileTree) -> str:

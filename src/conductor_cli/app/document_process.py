@@ -2,24 +2,32 @@
 
 All of them are untrusted.
 
-Of a PDF it gives `{"pages": N}`, then `{"text": …}` for each page in order; of the others, as
-Markdown, `{"text": …, "left_out": {WHAT: HOW MANY}, "guessed": …}`, which says whether the encoding
-is a guess. Then it gives `{"end": REASON}`. `REASON` is empty, or `damaged`, `encrypted`, `memory`,
-`length` or `missing` (a library is not installed).
+Of a PDF it gives `{"pages": N}`, then `{"text": …}` for each page in order, with `"drawn": true`
+where a page has no text and shows something all the same; of the others, as Markdown, `{"text": …,
+"left_out": {WHAT: HOW MANY}, "guessed": …}`, which says whether the encoding is a guess. Then it
+gives `{"end": REASON}`. `REASON` is empty, or `damaged`, `encrypted`, `memory`, `length` or
+`missing` (a library is not installed).
 
 Pictures of a document are counted and never opened, since a document can name any file.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterator
 from io import BytesIO
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pypdf import PageObject
 
 # The most characters of text: about a million tokens, more than any worker reads
 MAX_TEXT: Final = 4_000_000
 # For the text of a page: what was read until then is given, before the parent gives up
 PAGE_SECONDS: Final = 12.0
+
+# The operators of a PDF that leave something on its page, other than those of text
+_PAINTING: Final = re.compile(rb"(?:^|\s)(?:Do|EI|sh|[BbFfSs]\*?)(?=\s|$)")
 
 
 def answer(content: bytes) -> Iterator[dict[str, Any]]:
@@ -63,8 +71,17 @@ def _read_pages(content: bytes) -> Generator[dict[str, Any], None, str]:
         length += len(text)
         if length > MAX_TEXT:
             return "length"
-        yield {"text": text}
+        given: dict[str, Any] = {"text": text}
+        if not text.strip() and _draws(page):
+            given["drawn"] = True
+        yield given
     return ""
+
+
+def _draws(page: PageObject) -> bool:
+    """Return whether a page paints anything: a picture, as a scan does, or lines and surfaces."""
+    content = page.get_contents()
+    return content is not None and _PAINTING.search(content.get_data()) is not None
 
 
 def _read_page(content: bytes) -> Generator[dict[str, Any], None, str]:
