@@ -397,3 +397,14 @@ def test_every_action_of_the_command_says_what_it_did(
         True,
         False,
     )
+
+
+def test_what_is_gone_with_another_kind_of_a_worker_is_named(stage: Stage) -> None:
+    """Its tags are what policies name, and its price is what limits need."""
+    stage.ok("workers", "add", "g", "-k", "gemini", "-m", "m", "--set", "tags=eu")
+    stage.ok("workers", "set", "g", "price=1,2", "about=careful")
+    done = stage.ok("workers", "add", "g", "-k", "anthropic", "-m", "n")
+    assert done.out.startswith(
+        "changed g: kind, model; gone with its earlier kind: tags, about, price;"
+    )
+    assert stage.own_settings["workers"]["g"] == {"kind": "anthropic", "model": "n"}

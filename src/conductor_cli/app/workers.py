@@ -192,6 +192,14 @@ def name_after_model(settings: Settings, worker: Worker) -> str:
     return free_name(worker_name(worker.model), names)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerChange:
+    """The settings of a worker that were changed, and those that are gone with its earlier kind."""
+
+    changed: tuple[str, ...]
+    gone: tuple[str, ...] = ()
+
+
 def store_worker(
     settings: Settings,
     name: str,
@@ -199,7 +207,7 @@ def store_worker(
     unset: Sequence[str],
     *,
     words: Sequence[str] = (),
-) -> list[str] | None:
+) -> WorkerChange | None:
     """Add a worker, or change one that was added.
 
     `given` settings are merged, those in `unset` removed.
@@ -207,7 +215,7 @@ def store_worker(
     `words` are a program with its arguments or, for a known program, more arguments.
 
     The worker is checked as far as that is possible without asking anybody, before anything is
-    written. Returns None for a new worker; of one that existed, the settings that changed. Raises
+    written. Returns None for a new worker; of one that existed, what was changed. Raises
     `UsageError`, and `ConfigError` when the file cannot be written.
     """
     from conductor_cli.models.llama.gguf import read_model_info  # only for workers that are a file
@@ -249,7 +257,11 @@ def store_worker(
     update_table(settings.paths, "workers", name, changes)
     if not before:
         return None
-    return [key for key, value in changes.items() if before.get(key) != value]
+    after = own_section(settings.paths, "workers")[name]
+    return WorkerChange(
+        changed=tuple(key for key, value in changes.items() if before.get(key) != value),
+        gone=tuple(key for key in before if key not in after and key not in changes),
+    )
 
 
 _SERVED: Final = ("kind", "model", "base_url")

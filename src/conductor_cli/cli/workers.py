@@ -455,13 +455,16 @@ def _store_worker(
     """Add a worker, or change one, and return what has changed. Raises `UsageError`."""
     unset = [key for key, value in assigned.items() if value is None]
     try:
-        changed = workers.store_worker(settings, name, assigned, unset, words=words)
+        stored = workers.store_worker(settings, name, assigned, unset, words=words)
     except UsageError as error:
         hint = _with_options(error.hint)
         raise UsageError(_with_options(error.message), hint=hint) from None
     change = f"added {name}"
-    if changed is not None:
-        change = f"changed {name}: {', '.join(changed) or 'nothing, it was like this before'}"
+    if stored is not None:
+        changed = ", ".join(stored.changed) or "nothing, it was like this before"
+        change = f"changed {name}: {changed}"
+        if stored.gone:
+            change += f"; gone with its earlier kind: {', '.join(stored.gone)}"
     context_tokens = own_section(settings.paths, "workers").get(name, {}).get("context")
     if context_tokens is not None and "context" not in assigned:
         change += f", whose context is {context_tokens:,} tokens"
