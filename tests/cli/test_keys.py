@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -244,7 +245,7 @@ def test_keys_are_tested_with_each_providers_word(stage: Stage) -> None:
     assert words["mistral"].endswith("; replace this key (file)")
     assert "start the server" in words["groq"]
     assert table.code == 0
-    assert table.out.startswith("good     openai: file, ")
+    assert re.match(r"good     openai: file \(\S+ m?s\)\n", table.out)
 
 
 def test_the_same_key_of_two_providers_at_one_address_is_tested_for_both(stage: Stage) -> None:
@@ -298,6 +299,26 @@ def test_a_key_that_the_keyring_does_not_give_is_reported(stage: Stage, keyring:
 def test_without_a_key_there_is_nothing_to_test(stage: Stage) -> None:
     stage.fails(4, "keys", "test")
     stage.ends(4, "keys", "test", "openai", told="no key of openai was found")
+
+
+def test_a_key_of_no_model_is_tested_by_another_command(stage: Stage) -> None:
+    """It is there, so no error may say that none was found."""
+    stage.ok("keys", "set", "github", *FILE, given=KEY)
+    stage.fails(2, "keys", "test", "github", told="to check that key: conductor plan")
+    stage.fails(2, "keys", "test", "postgresql", told="to check that key: conductor state check")
+    stage.ends(4, "keys", "test", told="no key of a provider of models was found")
+
+
+def test_a_variable_of_a_service_is_listed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of providers are: it is used before a stored key."""
+    monkeypatch.setenv("GITHUB_TOKEN", KEY)
+    stage.ok("keys", "set", "github", *FILE, given=KEY)
+    rows = [(row["source"], row["state"]) for row in stage.inside("keys", "list", "--json").json]
+    assert rows == [("GITHUB_TOKEN", "set"), ("file", "overridden by GITHUB_TOKEN")]
+
+
+def test_a_login_that_is_not_stored_is_no_unknown_provider(stage: Stage) -> None:
+    stage.fails(2, "keys", "rm", "tool:web", told="no key of tool:web is stored")
 
 
 def test_a_damaged_list_is_reported(stage: Stage, home: Path) -> None:

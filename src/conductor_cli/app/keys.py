@@ -137,9 +137,13 @@ def find_keys(settings: Settings, store: KeyStore) -> list[FoundKey]:
 
 
 def _keys_of_variables(environ: Mapping[str, str]) -> list[FoundKey]:
-    """Return the keys in the providers' own variables. Of two variables, the first one is used."""
+    """Return the keys in the own variables of providers and services.
+
+    Of two variables, the first one is used.
+    """
     keys: list[FoundKey] = []
-    for provider, preset in PRESETS.items():
+    addresses = {name: preset.base_url for name, preset in PRESETS.items()} | {**SERVICES}
+    for provider, base_url in addresses.items():
         names = set_variables(provider, environ)
         for name in names:
             state = "set"
@@ -149,7 +153,7 @@ def _keys_of_variables(environ: Mapping[str, str]) -> list[FoundKey]:
                 FoundKey(
                     provider=provider,
                     source=name,
-                    base_url=preset.base_url,
+                    base_url=base_url,
                     state=state,
                     key=environ[name],
                 )
@@ -175,8 +179,10 @@ def _own_key(worker: Worker, environ: Mapping[str, str]) -> FoundKey | None:
 def _stored_key(entry: KeyEntry, environ: Mapping[str, str]) -> FoundKey:
     """Return a stored key, which a variable of its provider may override."""
     state = "stored"
-    preset = PRESETS.get(entry.provider)
-    if preset is not None and same_address(entry.base_url, preset.base_url):
+    own_address = SERVICES.get(entry.provider, "")
+    if entry.provider in PRESETS:
+        own_address = PRESETS[entry.provider].base_url
+    if own_address and same_address(entry.base_url, own_address):
         names = set_variables(entry.provider, environ)
         if names:
             state = f"overridden by {names[0]}"
@@ -239,7 +245,8 @@ def check_keys(settings: Settings, store: KeyStore, providers: Sequence[str]) ->
             message = f"no key of {name} was found"
             raise KeyMissing(message, hint=f"conductor keys set {name}")
     if not keys:
-        raise KeyMissing("no key was found", hint="conductor keys set PROVIDER")
+        hint = "conductor keys set PROVIDER"
+        raise KeyMissing("no key of a provider of models was found", hint=hint)
     stored: Mapping[str, StoredKey] = {}
     if any(key.since for key in keys):
         stored = store.read()
@@ -260,7 +267,8 @@ async def _check_key(found_key: FoundKey, stored: StoredKey | None) -> CheckResu
     parts = [found_key.source]
     if found_key.workers:
         parts.append(f"of {format_list(found_key.workers)}")
-    parts.append(verdict.message)
+    if verdict.message:
+        parts.append(verdict.message)
     hint = verdict.hint.partition("\n")[0]
     if verdict.state == "wrong":
         hint = f"replace this key ({found_key.source})"

@@ -32,7 +32,6 @@ from conductor_cli.models.addresses import is_loopback
 from conductor_cli.state.key_store import (
     MAX_KEY,
     POSTGRESQL,
-    SERVICES,
     KeyStore,
     address,
     checked_key,
@@ -54,11 +53,12 @@ KEY_COLUMNS: Final = (
     Column("ADDRESS", shrink=20, drop=2),
 )
 
-# What asks a service for something, since it has no request that only tries a key.
-_SERVICE_TESTS: Final = {
+# What asks for something by a key of no provider of models: nothing else tries one.
+_OTHER_TESTS: Final = {
     "github": "conductor plan … -f issue:OWNER/REPO#N",
     "brave": "conductor config set web.search brave, and a question",
     "tavily": "conductor config set web.search tavily, and a question",
+    POSTGRESQL: "conductor state check",
 }
 
 # A key given as an argument must not be repeated by Typer's own error for unexpected arguments.
@@ -89,14 +89,8 @@ def set_key_command(
         )
     name = known_provider(provider)
     store = KeyStore(app_paths(os.environ).data, os.environ)
-    if name == POSTGRESQL:
-        url = _database_address(context)
-        test = "conductor state check"
-    else:
-        url = address(name, base_url)
-        test = f"conductor keys test {name}"
-        if name in SERVICES:
-            test = _SERVICE_TESTS[name]
+    url = _database_address(context) if name == POSTGRESQL else address(name, base_url)
+    test = _OTHER_TESTS.get(name, f"conductor keys test {name}")
     # Said before the key is asked for, so that the user can still stop.
     if urlsplit(url).scheme == "http" and not is_loopback(url):
         print_notice(f"{url} is not encrypted (http): others on the network can read the key")
@@ -177,7 +171,7 @@ def remove_key_command(provider: Provider) -> None:
     store = KeyStore(app_paths(os.environ).data, os.environ)
     # A server of tools is no provider
     name = provider
-    if provider not in store.entries():
+    if provider not in store.entries() and not provider.startswith("tool:"):
         name = known_provider(provider)
     entry, fault = store.remove(name)
     if fault is None:
@@ -199,6 +193,10 @@ def check_keys_command(
 ) -> None:
     """Ask each provider whether it accepts its key: one free request each, all at once."""
     names = [known_provider(name) for name in providers or ()]
+    for name in names:
+        if name in _OTHER_TESTS:
+            hint = f"to check that key: {_OTHER_TESTS[name]}"
+            raise UsageError(f"keys test asks providers of models, and {name} is none", hint=hint)
     settings = opt.stored_settings(context)
     checks = keys.check_keys(settings, KeyStore(settings.paths.data, os.environ), names)
     if json:
