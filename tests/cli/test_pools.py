@@ -387,6 +387,11 @@ FAR = (
             2,
             "no worker matches 'provider:opnai'\n  did you mean provider:openai?",
         ),
+        (
+            ("--allow", "provider:openai"),
+            2,
+            "no worker matches 'provider:openai'\n  see names, kinds and tags: conductor workers",
+        ),
         (("--workers", "alhpa"), 2, "unknown worker 'alhpa'\n  did you mean alpha?"),
         (
             ("--workers", "beta", "--deny", "beta"),

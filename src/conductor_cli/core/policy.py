@@ -289,7 +289,11 @@ def _no_match(
     for recipient in recipients:
         names += [f"tag:{tag}" for tag in recipient.tags]
     names += [f"provider:{recipient.provider}" for recipient in recipients]
-    hint = suggest(selector, (*names, *sorted(usual)), _SELECTORS_HINT)
+    names += sorted(usual)
+    hint = _SELECTORS_HINT
+    # One that is known, and only that of no worker here, was not mistyped
+    if selector.lower() not in {name.lower() for name in names}:
+        hint = suggest(selector, names, _SELECTORS_HINT)
     return UsageError(f"no worker matches {selector!r}", hint=hint)
 
 
