@@ -136,6 +136,16 @@ def test_files_system_text_and_schema_go_with_a_question(stage: Stage, tmp_path:
     assert len(stage.posts) == before
 
 
+def test_a_schema_that_is_none_is_refused_before_any_call(stage: Stage) -> None:
+    """Nothing could be checked by it, so any JSON would pass."""
+    stage.models["alpha"] = says('{"n": 1}')
+    with conductor_cli.open() as orchestra:
+        with pytest.raises(UsageError, match="the schema cannot be used"):
+            _ = orchestra.ask("How many?", schema={"type": "strin"}).answer
+        assert orchestra.ask("How many?", schema={"type": "object"}).answer == '{"n": 1}'
+    assert len(stage.asked("alpha")) == 1
+
+
 def test_a_directory_in_files_follows_no_link_and_sends_no_secret(
     stage: Stage, tmp_path: Path
 ) -> None:

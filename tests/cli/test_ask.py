@@ -453,3 +453,30 @@ def test_one_worker_is_planned_for_where_more_thought_is_asked_for(
 ) -> None:
     stage.ok("ask", "Why?", "--workers", "alpha", *flags)
     assert stage.asked(PLANNER) != []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"type": "strin"}',
+        '{"type": "string", "minLength": "x"}',
+        '{"$ref": "https://example.com/answer.json"}',
+        '{"type": "string", "pattern": "("}',
+    ],
+)
+def test_a_schema_that_is_none_is_refused_before_any_call(
+    stage: Stage, tmp_path: Path, schema: str
+) -> None:
+    """Nothing could be checked by it, so any JSON would pass."""
+    path = tmp_path / "schema.json"
+    path.write_text(schema)
+    stage.fails(2, "ask", "hi", "--schema", path, told="is not a valid JSON Schema")
+    assert stage.posts == []
+
+
+def test_the_schema_of_a_template_that_is_none_is_refused(stage: Stage) -> None:
+    templates = stage.config.parent / "templates"
+    templates.mkdir(parents=True)
+    (templates / "t.toml").write_text('question = "hi"\n[schema]\ntype = "strin"\n')
+    stage.fails(2, "ask", "-t", "t", told="is not a valid JSON Schema")
+    assert stage.posts == []

@@ -26,7 +26,13 @@ from conductor_cli.app.worker_selection import resolve_pool
 from conductor_cli.config.settings import Settings
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment
-from conductor_cli.core.errors import ConductorError, ConfigError, Failure, FailureReason
+from conductor_cli.core.errors import (
+    ConductorError,
+    ConfigError,
+    Failure,
+    FailureReason,
+    UsageError,
+)
 from conductor_cli.core.events import (
     Event,
     InputAsked,
@@ -40,6 +46,7 @@ from conductor_cli.core.input_requests import InputReply
 from conductor_cli.core.plan import Decision
 from conductor_cli.core.plan_file import parse_plan_file
 from conductor_cli.core.trace import Offer, Trace, apply_event
+from conductor_cli.programs.schema_check import quick_schema_fault
 from conductor_cli.run import Orchestra, Run, RunSpec, start_run
 from conductor_cli.run.orchestra import ToolVerdict
 from conductor_cli.run.runner import leaves_no_choice
@@ -138,8 +145,13 @@ def open_store(settings: Settings, *, wanted: bool) -> Traces | None:
 def check_job(job: Job) -> None:
     """Raise `UsageError` for a question that cannot be asked.
 
-    The demo models cannot read it, or it is too large.
+    The demo models cannot read it, it is too large, or what its answer is held to is no JSON
+    Schema: then any JSON would pass.
     """
+    schema = job.spec.question.schema
+    if schema is not None and (fault := quick_schema_fault(schema)):
+        message = f"what the answer is to follow is not a valid JSON Schema: {fault}"
+        raise UsageError(message, hint="correct it; nothing could be checked by it")
     if job.settings.rehearsal:
         check_question(job.spec.question)
     check_total(job.spec.question)

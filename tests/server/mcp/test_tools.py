@@ -97,6 +97,14 @@ def test_files_system_text_and_schema_reach_the_workers(stage: Stage) -> None:
         assert text in sent
 
 
+def test_a_schema_that_is_none_is_refused_before_any_call(stage: Stage) -> None:
+    """Nothing could be checked by it, so any JSON would pass."""
+    result = call("ask", {"question": "Which?", "schema": {"type": "strin"}})
+    assert result.is_error
+    assert "is not a valid JSON Schema" in str(result.content)
+    assert stage.posts == []
+
+
 def test_files_that_say_nothing_or_too_much_are_told(stage: Stage) -> None:
     key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n"
     files = [{"name": "a.txt", "text": " \n"}, {"name": "key.txt", "text": key}]
