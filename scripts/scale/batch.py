@@ -103,7 +103,13 @@ def lines(path: Path) -> list[bytes]:
 
 def _expected(number: int) -> dict[str, object]:
     """The line of an answer without its `input`, the hash of what was asked."""
-    return {"id": f"q{number}", "question": f"number {number}", "answer": str(number), "tokens": 36}
+    return {
+        "id": f"q{number}",
+        "question": f"number {number}",
+        "answer": str(number),
+        "tokens": 36,
+        "unpriced": 2,
+    }
 
 
 def figures(
