@@ -16,6 +16,7 @@ from itertools import chain
 import pytest
 
 from conductor_cli.core.errors import ModelError
+from conductor_cli.models import http_connections
 from conductor_cli.models.chat_body import JsonBody
 from conductor_cli.models.http import HttpClient
 from conductor_cli.models.http_connections import MAX_SILENT, MAX_UNREAD
@@ -138,6 +139,20 @@ def test_what_is_no_whole_answer_is_broken(answer: bytes) -> None:
     with pytest.raises(ModelError) as error:
         one_answer(answer)
     assert error.value.reason == "broken"
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(143)])
+def test_a_signal_while_the_parser_works_is_no_broken_answer(
+    monkeypatch: pytest.MonkeyPatch, interruption: BaseException
+) -> None:
+    """The parser makes an error of its own of what is raised while it calls us."""
+
+    def interrupt(*_: object) -> None:
+        raise interruption
+
+    monkeypatch.setattr(http_connections._Connection, "on_body", interrupt)
+    with pytest.raises(type(interruption)):
+        one_answer(WHOLE)
 
 
 @pytest.mark.parametrize(

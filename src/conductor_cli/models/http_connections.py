@@ -457,6 +457,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            _raise_signal(error)
             self._fail(ConnectionFailure("ProtocolError", str(error)))
         if self._silent > MAX_SILENT:
             self._fail(ConnectionFailure("ProtocolError", "the headers are too long"))
@@ -532,6 +533,16 @@ class _Connection(asyncio.Protocol):
         if self._phase is _Phase.BODY:
             keeps = self._parser.should_keep_alive()
             self._phase = _Phase.KEPT if keeps else _Phase.ENDED
+
+
+def _raise_signal(error: Exception) -> None:
+    """Raise what a signal raised while the parser called us, which it makes an error of its own.
+
+    Else Ctrl-C or SIGTERM would be taken for a broken answer, and the request sent again.
+    """
+    interruption = error.__context__
+    if isinstance(interruption, KeyboardInterrupt | SystemExit):
+        raise interruption
 
 
 @lru_cache(maxsize=256)  # all but a few are the same in each request to a server
