@@ -173,6 +173,15 @@ def written(path: Path, cases: list[Case]) -> Path:
     return path
 
 
+def test_who_answered_first_changes_no_router(encoder: Path) -> None:
+    cases = questions(60)
+    outcomes = [*answered(cases, by_kind)]
+    learned = learn_ways(outcomes, cases, encoder, 0)
+    other = learn_ways([*reversed(outcomes)], cases, encoder, 0)
+    assert learned.router.workers == other.router.workers
+    assert learned.router.weights == other.router.weights
+
+
 def test_a_router_is_learned_written_and_used(stage: Stage, encoder: Path, tmp_path: Path) -> None:
     kinds = (("add the numbers", "from alpha"), ("write the code", "from beta"))
     cases = []

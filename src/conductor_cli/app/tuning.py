@@ -159,6 +159,7 @@ def halve(outcomes: Sequence[CaseOutcome], cases: Sequence[Case], seed: int) -> 
     for system in dict.fromkeys(outcome.system for outcome in outcomes):
         if system.startswith(ALONE):
             alone.append(system)
+    alone.sort()  # whoever answered first: the same answers teach the same
     whole = []
     for case in cases:
         if all((system, case.id) in judged for system in alone):
