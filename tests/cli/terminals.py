@@ -229,7 +229,10 @@ def terminal(
     try:
         yield opened
     finally:
-        opened.program.close(force=True)
+        try:
+            opened.program.close(force=True)
+        except pexpect.ExceptionPexpect:  # a busy machine takes longer to end what was killed
+            opened.program.ptyproc.wait()
 
 
 class Gate:
