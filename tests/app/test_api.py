@@ -129,8 +129,8 @@ def test_files_system_text_and_schema_go_with_a_question(stage: Stage, tmp_path:
         before = len(stage.posts)
         with pytest.raises(UsageError, match="the schema cannot be used: it holds NaN"):
             orchestra.ask("How many?", schema={"maximum": float("inf")})
-        with pytest.raises(UsageError, match='the schema cannot be used: at type: "objct"'):
-            orchestra.ask("How many?", schema={"type": "objct"})
+        with pytest.raises(UsageError, match='the schema cannot be used: at type: "record"'):
+            orchestra.ask("How many?", schema={"type": "record"})
     assert run.trace.question.system == "Be brief."
     assert "the text of the note" in str([request.json for request in stage.asked("alpha")])
     assert len(stage.posts) == before
@@ -141,7 +141,7 @@ def test_a_schema_that_is_none_is_refused_before_any_call(stage: Stage) -> None:
     stage.models["alpha"] = says('{"n": 1}')
     with conductor_cli.open() as orchestra:
         with pytest.raises(UsageError, match="the schema cannot be used"):
-            _ = orchestra.ask("How many?", schema={"type": "strin"}).answer
+            _ = orchestra.ask("How many?", schema={"type": "text"}).answer
         assert orchestra.ask("How many?", schema={"type": "object"}).answer == '{"n": 1}'
     assert len(stage.asked("alpha")) == 1
 

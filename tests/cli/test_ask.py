@@ -177,9 +177,9 @@ def test_a_schema_that_is_none_is_told_before_anybody_is_asked(
 ) -> None:
     """No answer could be held to it, and each would look as if it was."""
     schema = tmp_path / "schema.json"
-    schema.write_text('{"type": "objct", "pattern": "a"}')
+    schema.write_text('{"type": "record", "pattern": "a"}')
     done = stage.costs_nothing(2, "ask", "hi", "--schema", schema)
-    assert 'is not a valid JSON Schema: at type: "objct" is not valid' in done.err
+    assert 'is not a valid JSON Schema: at type: "record" is not valid' in done.err
 
 
 def test_an_answer_with_a_number_beyond_all_others_keeps_no_bound(
@@ -458,7 +458,7 @@ def test_one_worker_is_planned_for_where_more_thought_is_asked_for(
 @pytest.mark.parametrize(
     "schema",
     [
-        '{"type": "strin"}',
+        '{"type": "text"}',
         '{"type": "string", "minLength": "x"}',
         '{"$ref": "https://example.com/answer.json"}',
         '{"type": "string", "pattern": "("}',
@@ -477,6 +477,6 @@ def test_a_schema_that_is_none_is_refused_before_any_call(
 def test_the_schema_of_a_template_that_is_none_is_refused(stage: Stage) -> None:
     templates = stage.config.parent / "templates"
     templates.mkdir(parents=True)
-    (templates / "t.toml").write_text('question = "hi"\n[schema]\ntype = "strin"\n')
+    (templates / "t.toml").write_text('question = "hi"\n[schema]\ntype = "text"\n')
     stage.fails(2, "ask", "-t", "t", told="is not a valid JSON Schema")
     assert stage.posts == []

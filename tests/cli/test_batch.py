@@ -449,8 +449,8 @@ def test_files_that_are_written_again_stay_private_and_behind_their_links(
             "its schema cannot be used: it holds NaN",
         ),
         (
-            [{"id": "a", "question": "x", "schema": {"type": "objct"}}],
-            'its schema cannot be used: at type: "objct" is not valid',
+            [{"id": "a", "question": "x", "schema": {"type": "record"}}],
+            'its schema cannot be used: at type: "record" is not valid',
         ),
         ([chat("x", tools=[{"type": "function"}])], "tools cannot be called in a batch"),
         ([chat("x") | {"url": "/v1/embeddings"}], "it is not a request for /v1/chat/completions"),

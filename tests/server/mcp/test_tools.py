@@ -99,7 +99,7 @@ def test_files_system_text_and_schema_reach_the_workers(stage: Stage) -> None:
 
 def test_a_schema_that_is_none_is_refused_before_any_call(stage: Stage) -> None:
     """Nothing could be checked by it, so any JSON would pass."""
-    result = call("ask", {"question": "Which?", "schema": {"type": "strin"}})
+    result = call("ask", {"question": "Which?", "schema": {"type": "text"}})
     assert result.is_error
     assert "is not a valid JSON Schema" in str(result.content)
     assert stage.posts == []
