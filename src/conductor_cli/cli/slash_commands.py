@@ -90,6 +90,7 @@ class SlashCommand:
     takes_file: bool = False
 
 
+MAX_NAMED: Final = 20  # Names of conversations that `/name` lists
 ALL_WORKERS: Final = "all"  # What `/workers` takes for every worker
 
 DROPPED: Final = {
@@ -402,7 +403,9 @@ async def _name(chat: ChatSession, argument: str) -> None:
     )
     named = _named(chat)
     if named:
-        out.print_table((Column("NAME", shrink=12), "LAST RUN"), named[:20])
+        out.print_table((Column("NAME", shrink=12), "LAST RUN"), named[:MAX_NAMED])
+        if len(named) > MAX_NAMED:
+            out.print_notice(f"the last {MAX_NAMED} of {len(named):,} names are listed")
         out.print_notice(
             "/new, then /name NAME goes on with one; outside: conductor chat --name NAME"
         )
