@@ -385,9 +385,10 @@ def test_an_input_that_somebody_changes_is_asked_no_further(
 
     async def changing(request: SeenRequest, wire: Wire) -> None:
         if asked_number(request) == "103":
-            source.unlink()
-            if change != "gone":
-                write(source, changed.get(change, lines))
+            if change == "gone":
+                source.unlink()
+            else:  # At once: the batch must not read a file that is half written
+                write(tmp_path / "new.txt", changed.get(change, lines)).replace(source)
         await echo(request, wire)
 
     one_worker.models["alpha"] = changing
