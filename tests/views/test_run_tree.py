@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import get_args
 
 import pytest
@@ -11,6 +12,8 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.plan import Step
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
+from conductor_cli.views.html import html_page
+from conductor_cli.views.markdown_page import run_markdown
 from conductor_cli.views.run_tree import (
     MARKS,
     Node,
@@ -107,6 +110,18 @@ def test_nothing_goes_on_where_the_process_is_gone() -> None:
     assert "interrupted" in lines.partition("PLAN")[2].partition("ANSWER")[0]
     assert "●" not in lines
     assert "●" in page_text(trace_lines(trace_of(parallel()[:20]), live=True))
+
+
+def test_nothing_goes_on_in_an_exported_run_whose_process_is_gone() -> None:
+    trace = trace_of(parallel()[:20])
+    for export in (html_page, run_markdown):
+        shown = export(trace)
+        live = export(trace, live=True)
+        assert "●" not in shown
+        assert not re.search(r"\brunning\b", re.sub(r"(?s)<style.*</style>", "", shown))
+        assert shown.count("interrupted") > 2
+        assert "●" in live
+        assert re.search(r"\brunning\b", live)
 
 
 def test_only_the_step_that_gave_the_answer_is_marked() -> None:

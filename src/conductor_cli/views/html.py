@@ -38,7 +38,7 @@ from conductor_cli.views.run_text import (
     question_line,
     short_name,
 )
-from conductor_cli.views.run_tree import TreeLayout, run_tree, tree_lines
+from conductor_cli.views.run_tree import TreeLayout, stored_tree, tree_lines
 from conductor_cli.views.text_layout import MAX_COLUMNS, Screen, line_texts
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ class Timeline(NamedTuple):
         return {bar.kind for bar in bars}
 
 
-def timeline(trace: Trace) -> Timeline:
-    """Return the planner and all steps that have started.
+def timeline(trace: Trace, *, live: bool = False) -> Timeline:
+    """Return the planner and all steps that have started; `live` if the run still goes on.
 
     Those of nested runs stand below the step that they belong to.
     """
@@ -106,7 +106,8 @@ def timeline(trace: Trace) -> Timeline:
         end = max((record.planned for record in trace.steps), default=trace.at)
         planning = axis.bar("planning", 0.0, end, "planning")
         rows.append(TimelineRow("planner", format_duration(end), (planning,)))
-    rows += _step_rows(trace, axis, begin=0.0, outer="")
+    is_interrupted = not (live or trace.ended)
+    rows += _step_rows(trace, axis, begin=0.0, outer="", is_interrupted=is_interrupted)
     ticks = tuple(format_duration(axis.seconds * part) for part in (0, 0.5, 1))
     return Timeline(tuple(rows), ticks)
 
@@ -127,7 +128,9 @@ class _Axis(NamedTuple):
         return min(max(100 * seconds / self.seconds, 0.0), 100.0)
 
 
-def _step_rows(run: Trace, axis: _Axis, *, begin: float, outer: str) -> Iterator[TimelineRow]:
+def _step_rows(
+    run: Trace, axis: _Axis, *, begin: float, outer: str, is_interrupted: bool
+) -> Iterator[TimelineRow]:
     """Yield a row for each step of a run that began at `begin`, each before its nested run."""
     for record in run.steps:
         if record.started is None and not record.failed:
@@ -138,13 +141,20 @@ def _step_rows(run: Trace, axis: _Axis, *, begin: float, outer: str) -> Iterator
         if record.started is not None and has_own_bar:
             start = record.started if record.attempted is None else record.attempted
             end = run.at if record.ended is None else record.ended
-            title = f"{short_name(record.worker)} {record.state}"
-            bars.append(axis.bar(record.state, begin + start, begin + end, title))
+            state = "interrupted" if is_interrupted and record.ended is None else record.state
+            title = f"{short_name(record.worker)} {state}"
+            bars.append(axis.bar(state, begin + start, begin + end, title))
         took = format_duration(record.seconds(run.at))
         yield TimelineRow(f"{number} {short_name(record.worker)}", took, tuple(bars))
         if record.nested is not None:
             start = begin + (record.started or 0.0)
-            yield from _step_rows(record.nested, axis, begin=start, outer=f"{number}.")
+            yield from _step_rows(
+                record.nested,
+                axis,
+                begin=start,
+                outer=f"{number}.",
+                is_interrupted=is_interrupted,
+            )
 
 
 def _attempt_bars(record: StepRecord, axis: _Axis, begin: float) -> Iterator[Bar]:
@@ -289,27 +299,27 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
 
     Question, answer, plan and times as drawings, and each step with its prompt and response.
     """
-    root = run_tree(trace)
+    root = stored_tree(trace, live=live)
     above_tree = {notice.text for notice in trace.notices}
     below_root = []
     for node in root.children:
         is_above = node.kind == "note" and node.label in above_tree
         if not is_above:
             below_root.append(node)
-    times = timeline(trace)
+    times = timeline(trace, live=live)
     return _page_template().render(
         title=one_line(question_line(trace)[:120] or trace.run),
         trace=trace,
         question=trace.question,
         facts=page_facts(trace),
-        state=trace.outcome(),
+        state=trace.outcome(live=live),
         outcome=describe_outcome(trace, live=live),
         told=[describe_notice(notice) for notice in trace.all_notices()],
         times=times,
         kinds=times.kinds(),
         keys=_BAR_LEGEND,
         usage=list(usage_rows(trace)),
-        tree=tree_text(trace),
+        tree=tree_text(trace, live=live),
         reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "",
         marks=MARKS,
         root=replace(root, children=tuple(below_root)),
@@ -358,10 +368,10 @@ def page_facts(trace: Trace) -> list[str]:
     return facts
 
 
-def tree_text(trace: Trace) -> str:
-    """Return the plan as a tree of lines."""
+def tree_text(trace: Trace, *, live: bool) -> str:
+    """Return the plan as a tree of lines; `live` if the run still goes on."""
     layout = TreeLayout(Screen(width=MAX_COLUMNS), ended=10)
-    return "\n".join(line_texts(tree_lines(run_tree(trace), layout)))
+    return "\n".join(line_texts(tree_lines(stored_tree(trace, live=live), layout)))
 
 
 def _finalize(value: object) -> object:

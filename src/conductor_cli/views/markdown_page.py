@@ -49,9 +49,10 @@ def run_markdown(trace: Trace, *, live: bool = False) -> str:
     if notices:
         parts.append(_list(map(describe_notice, notices)))
     if trace.steps:
-        parts += ["## Plan", fenced(tree_text(trace)), "## Steps"]
+        parts += ["## Plan", fenced(tree_text(trace, live=live)), "## Steps"]
+        is_interrupted = not (live or trace.ended)
         for record in trace.steps:
-            parts += _step(record)
+            parts += _step(record, is_interrupted=is_interrupted)
     parts += ["## Tokens and cost", "\n".join(_usage_table(trace))]
     return "\n\n".join(parts) + "\n"
 
@@ -138,9 +139,10 @@ def _answer(trace: Trace) -> str:
     return harmless_markdown(trace.answer)
 
 
-def _step(record: StepRecord) -> Iterator[str]:
+def _step(record: StepRecord, *, is_interrupted: bool) -> Iterator[str]:
     worker = harmless_markdown(describe_worker(record))
-    yield (f"### {record.number}. {worker}, {record.state}, {describe_access(record.step.access)}")
+    state = "interrupted" if is_interrupted and record.state == "running" else record.state
+    yield f"### {record.number}. {worker}, {state}, {describe_access(record.step.access)}"
     yield fenced(record.step.subtask)
     if record.text:
         yield "Its response:"

@@ -116,14 +116,22 @@ def run_tree(trace: Trace, now: float | None = None) -> Node:
     )
 
 
-def interrupted(node: Node) -> Node:
+def stored_tree(trace: Trace, *, live: bool) -> Node:
+    """Return the tree of a run that is read from its trace; `live` if it still goes on."""
+    root = run_tree(trace)
+    if live or trace.ended:
+        return root
+    return _interrupted(root)
+
+
+def _interrupted(node: Node) -> Node:
     """Return a tree as it is once the process of its run is gone: nothing in it goes on."""
     state = node.state
     status = node.status
     if state in GOING:
         state = "stopped"
         status = "interrupted"
-    children = tuple(map(interrupted, node.children))
+    children = tuple(map(_interrupted, node.children))
     return replace(node, state=state, status=status, children=children)
 
 

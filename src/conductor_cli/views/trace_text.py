@@ -22,9 +22,8 @@ from conductor_cli.views.run_text import (
 from conductor_cli.views.run_tree import (
     Node,
     TreeLayout,
-    interrupted,
-    run_tree,
     step_node,
+    stored_tree,
     tree_lines,
 )
 from conductor_cli.views.text_layout import BLANK, MAX_COLUMNS, Line, Screen
@@ -53,9 +52,7 @@ def trace_lines(
     }
     lines = [_plain(f"{label:<11}{one_line(text)}") for label, text in facts.items() if text]
     lines += [BLANK, _head("QUESTION"), _plain(_indent(trace.question.text))]
-    root = run_tree(trace)
-    if not (live or trace.ended):
-        root = interrupted(root)
+    root = stored_tree(trace, live=live)
     lines += [BLANK, _head(f"PLAN  ({usage_text(trace.planning)})"), *_tree(root, screen)]
     if prompts:
         for record in trace.steps:

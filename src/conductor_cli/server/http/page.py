@@ -109,7 +109,7 @@ from conductor_cli.views.run_text import (
     short_name,
     tool_name,
 )
-from conductor_cli.views.run_tree import GOING, Node, interrupted, run_tree
+from conductor_cli.views.run_tree import GOING, Node, stored_tree
 from conductor_cli.views.text_layout import Screen, line_texts
 from conductor_cli.views.trace_text import usage_text
 
@@ -180,7 +180,7 @@ def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) ->
         "totals": describe_totals(trace, stored=True),
         "notices": [_beginning(describe_notice(notice)) for notice in trace.all_notices()],
         "tree": _tree_data(trace, live=live),
-        "times": _timeline_data(timeline(trace)),
+        "times": _timeline_data(timeline(trace, live=live)),
         "usage": [list(row) for row in usage_rows(trace)],
         "workers": [_worker_row(worker) for worker in trace.pool.workers[:MAX_WORKERS]],
         "more_workers": _count_of_rest(len(trace.pool.workers) - MAX_WORKERS, "more worker"),
@@ -299,10 +299,7 @@ ELLIPSIS: Final = "…"
 
 
 def _tree_data(trace: Trace, *, live: bool) -> Data:
-    root = run_tree(trace)
-    if not (live or trace.ended):
-        root = interrupted(root)
-    return node_data(root)
+    return node_data(stored_tree(trace, live=live))
 
 
 def node_data(node: Node) -> Data:
