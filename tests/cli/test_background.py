@@ -20,7 +20,7 @@ from conductor_cli.state.run_messages import RunInbox, RunMessage, is_listening,
 from tests.cli.stage import COMMAND, THREE, Stage, finished, limit_file_size, says, stalls
 from tests.cli.terminals import Gate, terminal
 
-RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}\n")
+RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{10}\n")
 PATIENCE_SECONDS = 60.0
 # The command in a terminal that stays open after its end, as a shell's does
 SHELL = ("sh", "-c", '"$@" && read line', "sh", *COMMAND)

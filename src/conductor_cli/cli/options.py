@@ -584,7 +584,7 @@ def parse_names(texts: Names) -> tuple[str, ...]:
 # Words that look like the name of a file
 FILE_LIKE: Final = re.compile(r"\S*/\S*|\S+\.[A-Za-z][A-Za-z0-9]{0,4}")
 
-_RUN_ID: Final = re.compile(r"last~\d+|\d{8}-\d{6}(-[0-9a-f]{0,6})?")
+_RUN_ID: Final = re.compile(r"last~\d+|\d{8}-\d{6}(-[0-9a-f]{0,10})?")
 
 
 def run_to_continue(last: bool, named: str | None, question: Sequence[str] = ()) -> str | None:

@@ -282,7 +282,7 @@ def _find_aider_rules(text: str) -> int:
 
 
 _ID: Final = re.compile(
-    r"call_(\d{8}-\d{6}-[0-9a-f]{6})_(\d{1,2})_([A-Za-z0-9_-]{6})_([A-Za-z0-9_-]{16})", re.ASCII
+    r"call_(\d{8}-\d{6}-[0-9a-f]{6,10})_(\d{1,2})_([A-Za-z0-9_-]{6})_([A-Za-z0-9_-]{16})", re.ASCII
 )
 
 
