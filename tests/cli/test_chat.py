@@ -272,6 +272,18 @@ def test_a_named_conversation_goes_on_in_another_chat(
     }
 
 
+def test_names_that_are_not_listed_are_counted(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(22):
+        ChatSession(GlobalOptions(), RunOptions()).session.conversations.set(f"talk{number}", "x")
+    talk("/name")
+    printed = capsys.readouterr()
+    assert printed.out.count("talk") == 20
+    assert "talk21 " in printed.out
+    assert "the last 20 of 22 names are listed" in printed.err
+
+
 def test_undo_leaves_what_was_before_this_chat(stage: Stage) -> None:
     """And what was undone does not come back under its name."""
     talk("/name sky", "Why is it blue?", "Sure?")
