@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from decimal import Decimal
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -432,6 +436,42 @@ def test_a_failure_that_says_nothing_about_questions_frees_them_for_others(
     assert not first.ids
     assert asyncio.run(second.work()) is None, "it does not wait for a lease"
     assert second.ids == ALL
+
+
+@pytest.mark.parametrize("begun", ["claim", "renew"])
+def test_what_a_thread_has_begun_keeps_no_shard_after_the_release(
+    machines: list[Machine], monkeypatch: pytest.MonkeyPatch, begun: str
+) -> None:
+    """Else others would wait for its lease."""
+    first, second, _ = machines
+    shards = SharedBatch(first.database, "batch", 2)
+    assert shards.claim() == 0
+    call = first.database.call
+    is_begun = threading.Event()
+    go = threading.Event()
+
+    def late(statement: str, *values: object) -> Any:
+        if "RETURNING" in statement:
+            is_begun.set()
+            assert go.wait(30)
+        return call(statement, *values)
+
+    monkeypatch.setattr(first.database, "call", late)
+    late_work: Callable[[], object] = shards.claim
+    if begun == "renew":
+        late_work = partial(shards.renew, [0])
+    with ThreadPoolExecutor() as threads:
+        working = threads.submit(late_work)
+        assert is_begun.wait(30)
+        releasing = threads.submit(shards.release)
+        futures.wait([releasing], timeout=0.2)
+        go.set()
+        working.result()
+        releasing.result()
+    others = SharedBatch(second.database, "batch", 2)
+    assert {others.claim(), others.claim()} == {0, 1}
+    assert shards.claim() is None
+    assert shards.renew([0]) == []
 
 
 def test_a_database_that_is_away_stops_the_batch_and_loses_nothing(machines: list[Machine]) -> None:

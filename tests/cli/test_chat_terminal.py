@@ -72,7 +72,7 @@ def test_a_conversation_goes_from_its_first_question_to_ctrl_d(stage: Stage) -> 
     newest = max(stage.traces.glob("*.jsonl")).stem
     assert (
         screen.screen.splitlines()[-1]
-        == f"to go on with this chat: conductor chat --continue-from {newest}"
+        == f"to go on with it: conductor chat --continue-from {newest}"
     )
     assert [len(stage.asked(model)) for model in ("planner", "alpha", "beta")] == [2, 3, 2]
     history = stage.traces.with_name("history")

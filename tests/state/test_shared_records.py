@@ -128,6 +128,33 @@ def test_a_trace_is_taken_by_one_process_and_lost_by_no_other(databases: Two) ->
     assert other.is_running(RUN)
 
 
+def test_a_run_that_was_handed_over_is_free_at_once(
+    databases: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process renews the leases of its other runs meanwhile."""
+    monkeypatch.setattr(traces, "BEAT_SECONDS", 0.01)
+    first, second = databases
+    shared = SharedTraces(first)
+    leases = records.Leases(first, shared)
+    for run in (RUN, f"{RUN}1"):
+        leases.announce(run, "{}")
+    renewed = list[list[str]]()
+    call = first.call
+
+    def counted(statement: str, *values: object) -> list[Any]:
+        rows = call(statement, *values)
+        if "ANY" in statement:
+            renewed.append(list(values[1]))  # type: ignore[call-overload]
+        return rows
+
+    monkeypatch.setattr(first, "call", counted)
+    leases.hand_over(RUN)
+    count = len(renewed)
+    until(lambda: len(renewed) > count + 2)
+    is_kept = "SELECT run, until > clock_timestamp() FROM conductor_leases ORDER BY run"
+    assert second.call(is_kept) == [(RUN, False), (f"{RUN}1", True)]
+
+
 def test_what_an_outage_kept_from_a_trace_is_written_after_it(
     databases: Two, postgres: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

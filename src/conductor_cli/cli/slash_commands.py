@@ -729,7 +729,7 @@ def _tell_how_to_go_on(chat: ChatSession) -> None:
     last = chat.turns[-1] if chat.turns else None
     if last is not None and last.stored and chat.session.stores_traces and not chat.rehearsal:
         how = f"--name {chat.name}" if chat.name else f"--continue-from {last.run}"
-        chat.session.tell(f"to go on with this chat: conductor chat {how}")
+        chat.session.tell(f"to go on with it: conductor chat {how}")
 
 
 async def _handle(chat: ChatSession, prompt: ChatPrompt, message: str) -> None:

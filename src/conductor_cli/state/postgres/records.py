@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from decimal import Decimal
 from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConductorError
@@ -384,6 +385,9 @@ class SharedBatch:
         # Who spends: also where a process opens the batch once more
         self._payer = f"{database.owner}-{secrets.token_hex(4)}"
         self._known = set[int]()  # Shards of which this process has what became of them
+        self._is_released = False
+        # A claim or a renewal that a thread has begun must not come after the release
+        self._ownership = threading.Lock()
         prune_batches(database)
         make = (
             "INSERT INTO conductor_shards (batch, shard) SELECT %s, generate_series(0, %s) ON "
@@ -392,8 +396,20 @@ class SharedBatch:
         database.call(make, batch, shards - 1)
 
     def claim(self) -> int | None:
-        """Return a shard that nobody has, for this process; None where there is none for now."""
-        rows = self._database.call(
+        """Return a shard that nobody has, for this process; None where there is none for now.
+
+        After `release` there is none.
+        """
+        with self._ownership:
+            if self._is_released:
+                return None
+            rows = self._claim_free()
+        if not rows:
+            return None
+        return int(rows[0][0])
+
+    def _claim_free(self) -> list[tuple[Any, ...]]:
+        return self._database.call(
             "WITH free AS MATERIALIZED (SELECT shard FROM conductor_shards WHERE batch = %s AND "
             "answers IS NULL"
             " AND until < clock_timestamp() ORDER BY shard LIMIT 1 FOR UPDATE SKIP LOCKED)"
@@ -405,29 +421,32 @@ class SharedBatch:
             SHARD_SECONDS,
             self._batch,
         )
-        if not rows:
-            return None
-        return int(rows[0][0])
 
     def renew(self, shards: Collection[int]) -> list[int]:
-        """Go on having these shards, and return those that this process still has."""
-        rows = self._database.call(
+        """Go on having these shards, and return those that this process still has.
+
+        After `release` it has none.
+        """
+        statement = (
             "UPDATE conductor_shards SET until = clock_timestamp() + make_interval(secs => %s)"
             " WHERE batch = %s AND owner = %s AND shard = ANY(%s) AND answers IS NULL RETURNING "
-            "shard",
-            SHARD_SECONDS,
-            self._batch,
-            self._database.owner,
-            list(shards),
+            "shard"
         )
+        owner = self._database.owner
+        with self._ownership:
+            if self._is_released:
+                return []
+            rows = self._database.call(statement, SHARD_SECONDS, self._batch, owner, list(shards))
         return [shard for (shard,) in rows]
 
     def release(self) -> None:
-        """Let others have the shards of this process at once."""
+        """Let others have the shards of this process at once; it gets no more of them."""
         statement = (
             "UPDATE conductor_shards SET until = '-infinity' WHERE batch = %s AND owner = "
             "%s AND answers IS NULL"
         )
+        with self._ownership:
+            self._is_released = True
         self._database.call(statement, self._batch, self._database.owner)
 
     def finish(self, shard: int, answers: bytes, failures: bytes) -> Callable[[], object]:
