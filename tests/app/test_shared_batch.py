@@ -159,12 +159,17 @@ def test_each_question_is_asked_once_and_every_machine_has_all_answers(
     machines: list[Machine],
 ) -> None:
 
+    async def answer_after_all_have_begun(item: BatchItem) -> BatchResult:
+        while not all(machine.asked for machine in machines):
+            await asyncio.sleep(0.01)
+        return result_of(item)
+
     async def all_at_once() -> None:
-        assert await asyncio.gather(*(machine.work() for machine in machines)) == [None] * 3
+        working = [machine.work(answer_after_all_have_begun) for machine in machines]
+        assert await asyncio.gather(*working) == [None] * 3
 
     asyncio.run(all_at_once())
     assert sum((Counter(machine.asked) for machine in machines), Counter[str]()) == ALL
-    assert all(machine.asked for machine in machines)
     for machine in machines:
         assert machine.ids == ALL
         assert [

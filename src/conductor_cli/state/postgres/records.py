@@ -281,9 +281,11 @@ class Leases:
         """Let another process have a run at once."""
         if (writer := self._traces.writers.get(run)) is not None:
             writer.is_lost = True
+        # Without an owner: a thread of this process that renews its leases meanwhile renews no
+        # other's
         over = (
-            "UPDATE conductor_leases SET until = clock_timestamp(), taken = 0 WHERE run = %s "
-            "AND owner = %s"
+            "UPDATE conductor_leases SET until = clock_timestamp(), taken = 0, owner = '' WHERE "
+            "run = %s AND owner = %s"
         )
         self._database.call(over, run, self._database.owner)
 

@@ -178,7 +178,7 @@ class SharedTraces(Traces):
                     " SET until = clock_timestamp() + make_interval(secs => %s)"
                     " WHERE run = ANY(%s) AND owner = %s",
                     LEASE_SECONDS,
-                    [writer.run for writer in writers if not writer.is_lost],
+                    [writer.run for writer in writers],
                     self._database.owner,
                 )
                 for writer in writers:
