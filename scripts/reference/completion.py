@@ -10,6 +10,7 @@ from conductor_cli.config.schema import SETTINGS_BY_NAME
 from conductor_cli.evals.suites import SUITES
 from conductor_cli.evals.systems import NAMES as SYSTEMS
 from conductor_cli.models.worker_options import kinds
+from conductor_cli.server.launch import CLIENTS
 from conductor_cli.state.key_store import PROVIDERS
 from scripts.reference.commands import Command, Parameter
 
@@ -18,6 +19,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "config set SECTION.KEY": tuple(SETTINGS_BY_NAME),
     "eval rehearsal|basics|everyday|SUITE|FILE": ("rehearsal", "basics", "everyday", *SUITES),
     "eval --systems": SYSTEMS,
+    "launch CLIENT": tuple(CLIENTS),
     "keys set PROVIDER": PROVIDERS,
     "keys rm PROVIDER": PROVIDERS,
     "keys test PROVIDER": PROVIDERS,
@@ -40,6 +42,9 @@ NAMES: Final = {
     "workers show NAME": "workers",
     "workers test NAME": "workers",
     "workers rm NAME": "workers",
+    "--template": "templates",
+    "template NAME": "templates",
+    "chat --name": "conversations",
     "--pool": "pools",
     "--tools": "tools",
     "--allow-tools": "tools",

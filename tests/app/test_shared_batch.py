@@ -159,12 +159,15 @@ def test_each_question_is_asked_once_and_every_machine_has_all_answers(
     machines: list[Machine],
 ) -> None:
 
-    async def answer_after_all_have_begun(item: BatchItem) -> BatchResult:
-        while not all(machine.asked for machine in machines):
-            await asyncio.sleep(0.01)
-        return result_of(item)
-
     async def all_at_once() -> None:
+        have_begun = asyncio.Event()
+
+        async def answer_after_all_have_begun(item: BatchItem) -> BatchResult:
+            if all(machine.asked for machine in machines):
+                have_begun.set()
+            await have_begun.wait()
+            return result_of(item)
+
         working = [machine.work(answer_after_all_have_begun) for machine in machines]
         assert await asyncio.gather(*working) == [None] * 3
 

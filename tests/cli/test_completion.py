@@ -53,6 +53,10 @@ LINES = [
     ("workers rm |", ["mine", "tired", "alpha", "beta", "off"]),
     ("tools test |", ["git"]),
     ("keys rm openai open|", []),
+    ("ask -t re|", ["review", "reviewer"]),
+    ("template show mi|", ["mine", "migration"]),
+    ("chat --name |", ["pears", "plums"]),
+    ("launch c|", ["codex", "claude"]),
     ("trace show l|", ["last"]),
     ("train --out |", [":directories"]),
 ]
@@ -88,6 +92,10 @@ def filled(home: Path) -> None:
     traces = home / "state/conductor-llm/traces"
     traces.mkdir(parents=True)
     traces.joinpath("20261120-101010-abcdef.jsonl").touch()
+    names = {"plums": "1", f"acp-{'0' * 16}": "2", "pears": "3"}
+    home.joinpath("state/conductor-llm/conversations.json").write_text(json.dumps(names))
+    config.joinpath("templates").mkdir()
+    config.joinpath("templates/mine.toml").touch()
 
 
 @pytest.mark.usefixtures("filled")

@@ -6,7 +6,7 @@ Whether what a name stands for can be used is not checked: the commands report t
 characters that a shell could interpret are left out.
 """
 # Importing pathlib, dataclasses or typer takes as long as all of this may.
-# ruff: noqa: PTH100, PTH110, PTH111, PTH118, PTH120, PTH208, PTH123
+# ruff: noqa: PTH100, PTH109, PTH110, PTH111, PTH118, PTH120, PTH208, PTH123
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from conductor_cli.state.opening import State
 
 Table = Mapping[str, Any]
 """The `commands`, `options` and `arguments` of each command, by its words.
@@ -28,6 +31,7 @@ nothing for a flag.
 """
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+_EDITOR_SESSION = re.compile(r"acp-[0-9a-f]{16}")  # Nobody types the name of an editor's session
 _DEFAULTS = {"config": "~/.config", "data": "~/.local/share", "state": "~/.local/state"}
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _MODELS = os.path.join(_PACKAGE, "models")
@@ -176,6 +180,10 @@ def _names(wanted: str, environ: Mapping[str, str]) -> list[str]:
             names = [*_registry_names(environ), *names]
     elif kind == "runs":
         names = _runs(environ)
+    elif kind == "conversations":
+        names = _conversations(environ)
+    elif kind == "templates":
+        names = _templates(environ)
     return [name for name in names if _NAME.fullmatch(name)]
 
 
@@ -210,23 +218,70 @@ def _registry_names(environ: Mapping[str, str]) -> list[str]:
     return [str(entry.get("name", "")) for entry in entries if isinstance(entry, dict)]
 
 
+def _templates(environ: Mapping[str, str]) -> list[str]:
+    """Return the templates of the user, of the directories above this one, and those that ship."""
+    directories = [os.path.join(_directory("config", environ), "templates")]
+    with suppress(OSError):
+        parent = os.getcwd()
+        while parent != os.path.dirname(parent):
+            directories.append(os.path.join(parent, ".conductor", "templates"))
+            parent = os.path.dirname(parent)
+    directories.append(os.path.join(_PACKAGE, "recipes"))
+    names: list[str] = []
+    for directory in directories:
+        with suppress(OSError):
+            files = sorted(os.listdir(directory))
+            names += [file[: -len(".toml")] for file in files if file.endswith(".toml")]
+    return names
+
+
+def _conversations(environ: Mapping[str, str]) -> list[str]:
+    """Return the names that persons gave, the newest first."""
+    names: Sequence[str] = []
+    if _is_state_shared(environ):
+        names = _read_shared(environ, lambda state: [*state.conversations.read()])
+    else:
+        path = os.path.join(_directory("state", environ), "conversations.json")
+        with (
+            suppress(OSError, ValueError, AttributeError, RecursionError),
+            open(path, "rb") as file,
+        ):
+            names = [*reversed(json.load(file).keys())]
+    return [name for name in names if not _EDITOR_SESSION.fullmatch(name)]
+
+
 def _runs(environ: Mapping[str, str]) -> list[str]:
     # Other names need no index
     from conductor_cli.state.stored_run import OFFERED_NAMES, run_names
 
-    is_shared = any("state" in _read_toml(path) for path in _settings_files(environ))
-    if is_shared or environ.get("CONDUCTOR_LLM_STATE"):
-        # These take long to load, and so does a connection
-        from conductor_cli.config.files import app_paths
-        from conductor_cli.core.errors import ConductorError
-        from conductor_cli.state.opening import open_state
-
-        with suppress(ConductorError, OSError):
-            newest, _ = open_state(app_paths(environ)).traces.newest(count=OFFERED_NAMES)
-            return ["last", *(row.run for row in newest)]
-        return []
+    if _is_state_shared(environ):
+        return _read_shared(
+            environ,
+            lambda state: [
+                "last",
+                *(row.run for row in state.traces.newest(count=OFFERED_NAMES)[0]),
+            ],
+        )
     with suppress(OSError):
         return run_names(os.path.join(_directory("state", environ), "traces"))
+    return []
+
+
+def _is_state_shared(environ: Mapping[str, str]) -> bool:
+    if environ.get("CONDUCTOR_LLM_STATE"):
+        return True
+    return any("state" in _read_toml(path) for path in _settings_files(environ))
+
+
+def _read_shared(environ: Mapping[str, str], read: Callable[[State], list[str]]) -> list[str]:
+    """Return what is read of a state in a database; nothing where that is away."""
+    # These take long to load, and so does a connection
+    from conductor_cli.config.files import app_paths
+    from conductor_cli.core.errors import ConductorError
+    from conductor_cli.state.opening import open_state
+
+    with suppress(ConductorError, OSError):
+        return read(open_state(app_paths(environ)))
     return []
 
 
