@@ -17,9 +17,9 @@ from conductor_cli.models.api_errors import (
     error_in_body,
     error_of_response,
     parse_error_body,
-    rejected_parameter,
     retry_after,
 )
+from conductor_cli.models.refusals import rejected_parameter
 
 BODIES: dict[str, tuple[Any, str]] = {
     "openai": (

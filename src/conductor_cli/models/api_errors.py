@@ -22,37 +22,6 @@ from conductor_cli.models.base import table_of, tables_in, text_of
 
 MAX_EXCERPT: Final = 300
 
-MAX_TOKENS_FIELDS: Final = ("max_tokens", "max_completion_tokens")
-"""The two names of the limit on a reply's tokens. A server that refuses one is sent the other."""
-
-CONSTRAINT_FIELDS: Final = ("grammar", "structured_outputs", "ebnf", "response_format")
-"""The fields that constrain a reply's form. A request has at most one of them."""
-
-STREAM_FIELDS: Final = ("stream", "stream_options")
-"""The fields that ask for a reply in pieces; without them it comes whole."""
-
-OPTIONAL_FIELDS: Final = (
-    "temperature",
-    "stream_options",
-    "stream",
-    "seed",
-    "stop",
-    "reasoning_effort",
-    "chat_template_kwargs",
-    "top_p",
-    "top_k",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-    "thinking",
-    "reasoning",
-    "parallel_tool_calls",
-    *CONSTRAINT_FIELDS,
-)
-"""What may be left out of a request that a server refuses, unless it is one of the worker's own
-settings.
-"""
-
 _NO_CREDIT_CODES: Final = (
     "insufficient_quota",
     "insufficient_balance",
@@ -154,50 +123,6 @@ _TOO_LONG_WORDS: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 """How servers say that a question, perhaps with its reply, has more tokens than the model holds."""
-
-_CONSTRAINT_WORDS: Final = re.compile(
-    r"grammar|\bebnf\b|\bgbnf\b|json[ _-]?schema|(?:response|output)[ _-]format"
-    r"|structured[ _-]outputs?|\bguided",
-    re.IGNORECASE,
-)
-"""How servers speak of a constraint that they do not support, if they do not name the field."""
-
-_STREAM_WORDS: Final = re.compile(
-    r"to stream this model|(?:not|n't|un)\s?support(?:ed)?\b.{0,20}\bstream"
-    r"|\bstream(?:ing|ed)?\b.{0,30}(?:not|n't|un)\s?(?:support|allow|enabled|available)",
-    re.IGNORECASE,
-)
-"""How servers say that a model's reply does not come in pieces."""
-
-_SYSTEM_WORDS: Final = re.compile(
-    r"\bsystem (?:role|messages?|prompts?|instructions?)\b.{0,40}"
-    r"(?:not|n't|un)\s?(?:support|allow|enabled)"
-    r"|(?:not|n't|un)\s?support(?:ed)?\b.{0,30}\bsystem (?:role|messages?|prompts?|instructions?)"
-    r"|\brole'? does not support '(?:system|developer)'|developer instruction is not enabled"
-    r"|(?:only|must be).{0,30}\buser\b.{0,30}\bassistant\b.{0,30}\broles?\b"
-    r"|\broles?\b.{0,30}(?:must|should) alternate",
-    re.IGNORECASE,
-)
-"""How servers say that a model's template has no place for a system message."""
-
-
-def refuses_system_messages(reported: ErrorBody) -> bool:
-    """Return whether a server refuses a conversation for its system message."""
-    return _SYSTEM_WORDS.search(reported.message) is not None
-
-
-_DETAIL_WORDS: Final = re.compile(
-    r"'auto', '(?:low|high)'|image_url\W.{0,20}\bdetail\b|content\[\d+\]\.detail\b"
-    r"|\bmedia_?resolution",
-    re.IGNORECASE,
-)
-"""How servers name the detail of an image where they refuse it."""
-
-
-def refuses_image_detail(reported: ErrorBody) -> bool:
-    """Return whether a server refuses how closely an image is to be looked at."""
-    named = reported.place.endswith("detail")
-    return named or _DETAIL_WORDS.search(reported.message) is not None
 
 
 _CONTROL_CHARACTERS: Final = re.compile(
@@ -377,40 +302,6 @@ def _reported(value: object) -> ErrorBody:
     )
 
 
-def rejected_parameter(
-    reported: ErrorBody, body: Mapping[str, Any], renamed: Mapping[str, str]
-) -> str:
-    """Return the parameter of `body` that a server gives as the reason for its refusal.
-
-    Empty if it names none.
-
-    `renamed` has the server's own names in snake case; it may also write them in camel case or as
-    words.
-    """
-    snake = (
-        re.sub(r"(?<=[a-z])(?=[A-Z])", "_", f"{reported.parameter} {reported.message}")
-        .lower()
-        .replace(" ", "_")
-    )
-    for name_of_server, name in renamed.items():
-        if name in body and name_of_server in snake:
-            return name
-    sent = [name for name in (*MAX_TOKENS_FIELDS, *OPTIONAL_FIELDS) if name in body]
-    for name in sent:
-        if name == reported.parameter or re.search(rf"""['"`]{name}\b""", reported.message):
-            return name
-    for name in sent:
-        # Without quotes, `seed` or `stop` may be any word of the message.
-        if ("_" in name or name == "temperature") and re.search(rf"\b{name}\b", reported.message):
-            return name
-    if "stream" in body and _STREAM_WORDS.search(reported.message):
-        return "stream"
-    constraints = [name for name in sent if name in CONSTRAINT_FIELDS]
-    if constraints and _CONSTRAINT_WORDS.search(reported.message):
-        return constraints[0]
-    return ""
-
-
 def clean_excerpt(text: str | bytes, secrets: Secrets) -> str:
     """Return the beginning of a foreign text, fit to be shown.
 
@@ -566,62 +457,3 @@ def _parse_json(body: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
         return json.loads(body)
     except (ValueError, RecursionError):
         return None
-
-
-USUAL_REPLY_TOKENS: Final = 4096
-"""Tokens of a reply below which nothing shorter is asked for."""
-
-MIN_REPLY_TOKENS: Final = 256
-"""Tokens of a reply that are worth asking for. With less room the conversation must become
-shorter.
-"""
-
-_OUTPUT_LIMIT: Final = re.compile(
-    r"""
-    supports\ at\ most\ (\d{1,7})\ (?:completion|output)\ tokens
-    | max_tokens:\ \d+\ >\ (\d{1,7})\b
-    | max(?:_completion|_output)?_tokens\W.{0,80}?
-        (?:<=\ |less\ than\ or\ equal\ to\ `?|\[1,\s?)(\d{1,7})
-    """,
-    re.VERBOSE,
-)
-
-_ABOUT_REPLY: Final = re.compile(r"completion|output tokens|max(?:_completion|_output)?_tokens")
-
-_LENGTHS_IN_MESSAGE: Final = re.compile(
-    r"""
-    context\ length\ is\s+(?P<context>\d{1,8})\ tokens
-        .*?(?:\((?P<messages>\d{1,8})\ in\ the\ messages
-            | request\ has\ (?P<input>\d{1,8})\ input\ tokens)
-    | context\ limit:\ (?P<read>\d{1,8})\ \+\ \d{1,8}\ >\ (?P<limit>\d{1,8})
-    """,
-    re.VERBOSE,
-)
-"""The length of a context, and that of the prompt."""
-
-
-def largest_output(message: str) -> int | None:
-    """Return the most tokens that a model ever writes.
-
-    None unless `message` refuses a request for asking for more.
-    """
-    match = _OUTPUT_LIMIT.search(message)
-    if match is None:
-        return None
-    return int(match[match.lastindex or 0])
-
-
-def shorter_output(message: str, limit: int) -> int | None:
-    """Return a limit below `limit` if `message` says that prompt and reply do not fit together.
-
-    None if none helps. Some servers say how long the prompt is. For others a quarter is tried.
-    """
-    if limit <= USUAL_REPLY_TOKENS or not _ABOUT_REPLY.search(message):
-        return None
-    match = _LENGTHS_IN_MESSAGE.search(message)
-    if match is None:
-        return max(limit // 4, USUAL_REPLY_TOKENS)
-    context_tokens = int(match["context"] or match["limit"])
-    prompt_tokens = int(match["messages"] or match["input"] or match["read"])
-    room = context_tokens - prompt_tokens
-    return room if MIN_REPLY_TOKENS <= room < limit else None

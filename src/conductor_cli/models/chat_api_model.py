@@ -23,19 +23,7 @@ from conductor_cli.core.chat import Chunk, Request, text_size
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models import structured_output
-from conductor_cli.models.api_errors import (
-    CONSTRAINT_FIELDS,
-    MAX_TOKENS_FIELDS,
-    STREAM_FIELDS,
-    ApiError,
-    clean_excerpt,
-    error_in_body,
-    largest_output,
-    refuses_image_detail,
-    refuses_system_messages,
-    rejected_parameter,
-    shorter_output,
-)
+from conductor_cli.models.api_errors import ApiError, clean_excerpt, error_in_body
 from conductor_cli.models.base import (
     Features,
     ReplyReader,
@@ -56,6 +44,16 @@ from conductor_cli.models.chat_body import (
 )
 from conductor_cli.models.http import DONE, HttpClient, parse_frames, stream_limit
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
+from conductor_cli.models.refusals import (
+    CONSTRAINT_FIELDS,
+    MAX_TOKENS_FIELDS,
+    STREAM_FIELDS,
+    largest_output,
+    refuses_image_detail,
+    refuses_system_messages,
+    rejected_parameter,
+    shorter_output,
+)
 from conductor_cli.models.stream_decoder import (
     ESTIMATED,
     UNLIMITED_TOKENS,

@@ -45,6 +45,7 @@ from conductor_cli.models.chat_body import (
     with_texts,
 )
 from conductor_cli.models.http import bound_response, reason_of, routed
+from conductor_cli.models.refusals import refuses_image_detail, rejected_parameter
 from conductor_cli.models.stream_decoder import ESTIMATED, ChatReplyDecoder
 from conductor_cli.models.structured_output import Constraint, response_format
 from conductor_cli.models.tool_schemas import wants_short_ids, with_short_ids
@@ -260,10 +261,10 @@ class LiteLLM:
                 return await litellm.acompletion(**body), dropped
             except litellm.BadRequestError as error:
                 detail = finest_detail(request.messages, dropped)
-                if detail and api_errors.refuses_image_detail(_said_by(error)):
+                if detail and refuses_image_detail(_said_by(error)):
                     dropped |= {detail}
                     continue
-                name = api_errors.rejected_parameter(api_errors.ErrorBody(str(error)), body, {})
+                name = rejected_parameter(api_errors.ErrorBody(str(error)), body, {})
                 if not name or name in dropped or name == "max_tokens":
                     raise
                 setting = own_setting(name, body, self._options)
