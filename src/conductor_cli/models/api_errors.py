@@ -412,13 +412,8 @@ def reason_of_status(status: int, reported: ErrorBody = NO_BODY) -> ModelErrorRe
     """Return what an HTTP status means, with what the server said."""
     if status in (400, 413, 422, 500) and exceeds_context(reported):
         return "length"
-    reasons = [_reason_of_code(code) for code in reported.codes]
-    if status == 400 and ("auth" in reasons or _WRONG_KEY_WORDS.search(reported.message)):
-        return "auth"  # Google's and xAI's answer to a wrong key
-    if status == 400 and "broken" in reasons:
-        return "broken"
-    if status == 400 and "model_not_found" in reported.codes:
-        return "missing"  # OpenAI's answer where Responses is asked for a model
+    if status == 400:
+        return _reason_of_bad_request(reported)
     # Neither another key nor asking again helps an account without credit
     if status in (403, 429) and _lacks_credit(reported):
         return "refused"
@@ -431,6 +426,18 @@ def reason_of_status(status: int, reported: ErrorBody = NO_BODY) -> ModelErrorRe
     return _REASON_BY_CODE.get(str(status), "refused")
 
 
+def _reason_of_bad_request(reported: ErrorBody) -> ModelErrorReason:
+    """Return what the status 400 means, which some servers have for more than a refusal."""
+    reasons = [_reason_of_code(code) for code in reported.codes]
+    if "auth" in reasons or _WRONG_KEY_WORDS.search(reported.message):
+        return "auth"  # Google's and xAI's answer to a wrong key
+    if "broken" in reasons:
+        return "broken"
+    if "model_not_found" in reported.codes:
+        return "missing"  # OpenAI's answer where Responses is asked for a model
+    return "refused"
+
+
 def _lacks_credit(reported: ErrorBody) -> bool:
     """Return whether a server says that there is no credit left, by its codes or in its words."""
     for code in reported.codes:
@@ -441,10 +448,8 @@ def _lacks_credit(reported: ErrorBody) -> bool:
 
 def _reason_of_code(code: str) -> ModelErrorReason | None:
     is_status = code.isascii() and code.isdigit() and len(code) == 3
-    if is_status and int(code) < 300:
-        return None
     if is_status:
-        return reason_of_status(int(code))
+        return reason_of_status(int(code)) if int(code) >= 300 else None
     code = code.lower().replace("-", "_").replace(" ", "_")
     for part, reason in _REASON_BY_CODE.items():
         if part in code:
