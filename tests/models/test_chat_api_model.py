@@ -10,9 +10,9 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request, ToolCall, ToolCallDelta
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.chat_api_model import JoinedChunks
 from conductor_cli.models.presets import Preset
 from conductor_cli.models.refusals import largest_output, shorter_output
+from conductor_cli.models.reply_events import JoinedChunks
 from tests.models.kit import answering, notes, refusing, replies, text
 from tests.servers import Script, SeenRequest, Wire, delta, saying, usage
 

@@ -19,13 +19,8 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.litellm import LiteLLM
-from conductor_cli.models.stream_decoder import (
-    MAX_ARGUMENTS,
-    MAX_CALLS,
-    MAX_KEPT,
-    ChatReplyDecoder,
-    ToolCallDecoder,
-)
+from conductor_cli.models.stream_decoder import MAX_KEPT, ChatReplyDecoder
+from conductor_cli.models.tool_call_decoder import MAX_ARGUMENTS, MAX_CALLS, ToolCallDecoder
 from tests.models.kit import ASK, WEATHER, broken_off, calls, replies, text
 from tests.models.test_contract import ADAPTERS, ask, request_of
 from tests.servers import (

@@ -23,7 +23,8 @@ from conductor_cli.core.media import attachment_tokens
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.usage import CHARS_PER_TOKEN, MAX_COUNTED, Usage
 from conductor_cli.models.chat_apis import CHAT_APIS
-from conductor_cli.models.stream_decoder import ChatReplyDecoder, usage_of
+from conductor_cli.models.chat_usage import usage_of
+from conductor_cli.models.stream_decoder import ChatReplyDecoder
 from conductor_cli.models.tool_schemas import api_name
 from tests.models.kit import text, thinking, used
 from tests.servers import delta, usage

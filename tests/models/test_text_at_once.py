@@ -17,8 +17,8 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Timeouts
 from conductor_cli.models.base import GivesAtOnce
 from conductor_cli.models.chat_api_model import ChatApiModel
+from conductor_cli.models.reply_events import TextForm
 from conductor_cli.models.several_servers import SeveralServers
-from conductor_cli.models.stream_decoder import TextForm
 from conductor_cli.run.attempt import _CallReader
 from tests.servers import Script, SeenRequest, Server, Wire, delta, usage
 

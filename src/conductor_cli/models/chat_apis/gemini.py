@@ -19,8 +19,8 @@ from conductor_cli.core.usage import token_count
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis.base import ChatApi, Frame, Translate, check_size, file_of
 from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA, arguments_object, system_texts
+from conductor_cli.models.chat_usage import usage_of
 from conductor_cli.models.end_words import meaning_of
-from conductor_cli.models.stream_decoder import usage_of
 from conductor_cli.models.tool_schemas import simple_schema
 
 NAME: Final = "Google's API"

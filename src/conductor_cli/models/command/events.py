@@ -24,7 +24,7 @@ from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.usage import NO_USAGE, Usage, stated_dollars, token_count, whole_input
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis.anthropic import usage_as_chat
-from conductor_cli.models.stream_decoder import usage_of
+from conductor_cli.models.chat_usage import usage_of
 
 MAX_ACTION_LINE: Final = 200  # characters of a line about a tool
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from conductor_cli.core.chat import Chunk, Finish, Message, Request, Tool, held_back
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
-from conductor_cli.models.stream_decoder import MAX_ARGUMENTS, ToolCallDecoder
+from conductor_cli.models.tool_call_decoder import MAX_ARGUMENTS, ToolCallDecoder
 from conductor_cli.models.tool_schemas import api_name, original_names
 
 
