@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -142,13 +142,8 @@ class ChatApiModel:
                     seconds=_remaining(ends),
                     limit=stream_limit(UNLIMITED_TOKENS if max_tokens is None else max_tokens),
                 ) as answer:
-                    # No error status, so the server takes this request. Calls beside it may have
-                    # learned more.
-                    self._dropped |= dropped - spared
-                    for note in self._new_notes(request):
+                    for note in self._accept(request, dropped, spared):
                         yield Chunk(note=note)
-                    if spared:
-                        yield Chunk(note=f"{self._server.name} {REFUSED_SCHEMA}")
                     most = reply_limit(max_tokens)
                     while not reply.ended:
                         batch = await answer.events(most)
@@ -163,12 +158,8 @@ class ChatApiModel:
                             reader = None
                     reply.check_end()
                     await answer.drain(DRAIN_SECONDS)
-                    for chunk in reply.end():
-                        if reply.decoder.estimated and ESTIMATED not in self._noted:
-                            self._noted.add(ESTIMATED)
-                            yield Chunk(note=f"{self._server.name} {ESTIMATED}")
+                    for chunk in self._ended(reply):
                         yield chunk
-                    self._opens_thinking = reply.decoder.opens_thinking
                     return
             except ModelError as error:
                 if not reply.is_silent:
@@ -266,6 +257,29 @@ class ChatApiModel:
         )
         return ReplyEventReader(self._server.name, self._secrets, self._api, decoder)
 
+    def _accept(
+        self, request: Request, dropped: frozenset[str], spared: frozenset[str]
+    ) -> list[str]:
+        """Remember that the server takes a request: it answered without an error status.
+
+        `spared` are the fields that were left out for this request alone. Returns what the user is
+        told.
+        """
+        self._dropped |= dropped - spared  # calls beside this one may have learned more
+        notes = self._new_notes(request)
+        if spared:
+            notes.append(f"{self._server.name} {REFUSED_SCHEMA}")
+        return notes
+
+    def _ended(self, reply: ReplyEventReader) -> Iterator[Chunk]:
+        """Yield the last chunks of a reply. Raises `ModelError`."""
+        for chunk in reply.end():
+            if reply.decoder.estimated and ESTIMATED not in self._noted:
+                self._noted.add(ESTIMATED)
+                yield Chunk(note=f"{self._server.name} {ESTIMATED}")
+            yield chunk
+        self._opens_thinking = reply.decoder.opens_thinking
+
     def _learn_from_spoken(
         self, request: Request, dropped: frozenset[str], error: ModelError
     ) -> None:
@@ -346,26 +360,27 @@ class ChatApiModel:
         detail = finest_detail(request.messages, dropped)
         if detail and refuses_image_detail(error.reported):
             return dropped | {detail}
-        limit = largest_output(error.reported.message)
-        if limit and not own_setting("max_tokens", body, self._options):
-            output_limit = self._output_limit
+        if limit := largest_output(error.reported.message):
+            self._raise_if_own_setting("max_tokens", body, error)
+            is_new = limit != self._output_limit
             self._output_limit = limit
-            return dropped if limit != output_limit else None
-        name = "max_tokens"
-        if not limit:
-            name = rejected_parameter(error.reported, body, self._api.renamed)
-        if name in MAX_TOKENS_FIELDS and not limit:
+            return dropped if is_new else None
+        name = rejected_parameter(error.reported, body, self._api.renamed)
+        if name in MAX_TOKENS_FIELDS:
             # Only chat completions has two names for the limit on a reply's tokens.
-            can_rename = self._preset.api == "chat-completions" and not dropped & set(
-                MAX_TOKENS_FIELDS
-            )
+            has_two_names = self._preset.api == "chat-completions"
+            can_rename = has_two_names and dropped.isdisjoint(MAX_TOKENS_FIELDS)
             return dropped | {name} if can_rename else None
-        if setting := own_setting(name, body, self._options):
-            why = clean_excerpt(error.reported.message, self._secrets)
-            raise rejected_setting(self._model, setting, self._options[setting], why) from error
+        self._raise_if_own_setting(name, body, error)
         if name == "stream":
             return dropped | set(STREAM_FIELDS)
         return dropped | {name} if name else None
+
+    def _raise_if_own_setting(self, name: str, body: Mapping[str, Any], error: ApiError) -> None:
+        """Raise a `ModelError` where the refused parameter is one of the worker's own settings."""
+        if setting := own_setting(name, body, self._options):
+            why = clean_excerpt(error.reported.message, self._secrets)
+            raise rejected_setting(self._model, setting, self._options[setting], why) from error
 
     def _prepare(
         self, request: Request, dropped: frozenset[str]
