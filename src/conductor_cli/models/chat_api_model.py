@@ -401,18 +401,16 @@ class ChatApiModel:
         return dropped, token_limit, JsonBody(self._api.body({"model": self._model} | fields))
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
+        limit_field = self._max_tokens_field(dropped)
         request = replace(request, messages=with_details(request.messages, dropped))
-        body = request_body(
-            request, self._options, self._preset.budget, self._max_tokens_field(dropped)
-        )
+        body = request_body(request, self._options, self._preset.budget, limit_field)
         body |= structured_output.constraint_fields(request, self._form, dropped)
         begun = structured_output.prefill_fields(request, self._form, dropped)
         body |= begun | {"messages": [*body["messages"], *begun.get("messages", ())]}
         if SYSTEM_MESSAGES in dropped:
             body["messages"] = without_system_messages(body["messages"])
         body |= self._api.additions(body)
-        field = self._max_tokens_field(dropped)
-        body[field] = lower_limit(body[field], self._output_limit)
+        body[limit_field] = lower_limit(body[limit_field], self._output_limit)
         kept = {}
         for name, value in body.items():
             if value is not None and name not in dropped:

@@ -73,36 +73,39 @@ class ChatReplyDecoder:
         opens_thinking: bool = False,
     ) -> None:
         self.finish: Finish | None = None
-        self._stops = request.stop
-        self._stop_sequence = ""
         self.replied = False
         self.estimated = False
+        self.opens_thinking = opens_thinking
+        """Whether the prompt opens the thinking, as far as this reply has shown."""
         self._request = request
+        self._stops = request.stop
+        self._secrets = secrets
+        self._server = server
+        self._states_cost = cost == "stated"
+        self._most = reply_limit(most_tokens)
+        self._expected_thinking = opens_thinking
+        # What the server says of the reply
+        self._choice_index: object = None
+        self._others = 0  # pieces of other answers
+        self._usage = ONE_CALL
+        self._end_word = ""
+        self._stop_sequence = ""
+        self._refused = False
+        # What has arrived, the first two in bytes
+        self._said = 0
+        self._thought = 0
+        self._has_begun = False
+        self._blank = True
         tools = [tool.name for tool in request.tools]
         self._calls = ToolCallDecoder(
             secrets, turn=len(request.messages), names=original_names(tools), tools=tools
         )
         self._kept = _Kept()
-        self._secrets = secrets
-        self._server = server
-        self._end_word = ""
-        self._usage = ONE_CALL
-        self._states_cost = cost == "stated"
-        self._said = 0
-        self._thought = 0
-        self._most = reply_limit(most_tokens)
-        self._blank = True
-        self._refused = False
-        self.opens_thinking = opens_thinking
-        """Whether the prompt opens the thinking, as far as this reply has shown."""
-        self._expected_thinking = opens_thinking
-        self._splitter = ThinkingSplitter(inside=opens_thinking)
-        self._guessed: list[str] | None = [] if opens_thinking else None
+        # What content passes: half characters wait, thinking is separated, keys are redacted
         self._text_halves = HalfCharacters()
         self._thought_halves = HalfCharacters()
-        self._has_begun = False
-        self._choice_index: object = None
-        self._others = 0
+        self._splitter = ThinkingSplitter(inside=opens_thinking)
+        self._guessed: list[str] | None = [] if opens_thinking else None
         self._texts = StreamRedactor(secrets)
         self._thoughts = StreamRedactor(secrets)
 
@@ -280,6 +283,26 @@ class ChatReplyDecoder:
         A reply without text and tool calls is a `ModelError`. One that was cut off inside a call
         ends for that reason, and its calls do not count.
         """
+        if rest := self._rest():
+            yield rest
+        for note in self._notes():
+            yield Chunk(note=f"{self._server} {note}")
+        usage = self._whole_usage()
+        finish: Finish = "refusal" if self._refused else self.finish or "other"
+        for piece in self._calls.end(complete=finish in ("stop", "tool", "other")):
+            yield Chunk(tool_call=piece)
+        finish = self._finish_with_calls(finish)
+        self._require_words(finish, usage)
+        kept_fields = self._secrets.redact_data(self._kept.all() | self._calls.extras())
+        yield Chunk(
+            usage=usage,
+            finish=finish,
+            stop_sequence=self._stop_sequence if finish == "stop" else "",
+            provider_data=kept_fields,
+        )
+
+    def _rest(self) -> Chunk | None:
+        """Return the text and the thinking that were held back."""
         text, thinking = self._splitter.feed(self._text_halves.end())
         last_text, last_thinking = self._splitter.end()
         text += last_text
@@ -290,14 +313,11 @@ class ChatReplyDecoder:
             self.opens_thinking = False
         text = self._texts.feed(text)
         thinking = self._thoughts.feed(thinking + self._thought_halves.end())
-        if rest := self._chunk(text + self._texts.close(), thinking + self._thoughts.close()):
-            yield rest
-        for note in self._notes():
-            yield Chunk(note=f"{self._server} {note}")
-        finish: Finish = "refusal" if self._refused else self.finish or "other"
-        is_unexplained = finish == "other" and self.finish is None
+        return self._chunk(text + self._texts.close(), thinking + self._thoughts.close())
+
+    def _whole_usage(self) -> Usage:
+        """Return the usage of the reply. What the server did not count is estimated."""
         usage = self._usage
-        # What the server did not count is estimated.
         if not usage.tokens_in:
             read = conversation_tokens(self._request.messages, self._request.tools)
             usage = replace(usage, tokens_in=read)
@@ -308,24 +328,24 @@ class ChatReplyDecoder:
             written = tokens_in_bytes(said) + thought
             usage = replace(usage, tokens_out=written, tokens_reasoning=thought)
             self.estimated = True
-        for piece in self._calls.end(complete=finish in ("stop", "tool", "other")):
-            yield Chunk(tool_call=piece)
+        return usage
+
+    def _finish_with_calls(self, finish: Finish) -> Finish:
+        """Return how the reply ended, now that its calls are known."""
         # Calls that a filter has cut off are not to be made.
         has_calls = bool(self._calls) and not self._calls.cut_off and finish != "refusal"
         if has_calls or finish == "tool":
-            finish = "tool" if self._calls else "other"
+            return "tool" if self._calls else "other"
+        return finish
+
+    def _require_words(self, finish: Finish, usage: Usage) -> None:
+        """Raise `ModelError` where the model ended by itself and has said nothing."""
+        is_unexplained = finish == "other" and self.finish is None
         if self._blank and (finish == "stop" or (is_unexplained and not self._calls)):
             hint = "ask again, or ask another worker"
             raise ModelError(
                 "empty_answer", "the model ended without a word", hint=hint, usage=usage
             )
-        kept_fields = self._secrets.redact_data(self._kept.all() | self._calls.extras())
-        yield Chunk(
-            usage=usage,
-            finish=finish,
-            stop_sequence=self._stop_sequence if finish == "stop" else "",
-            provider_data=kept_fields,
-        )
 
     def _note_stop(self, frame: Mapping[str, Any], choice: Mapping[str, Any]) -> None:
         """Remember which stop text ended the reply.
