@@ -117,43 +117,25 @@ class ToolCallDecoder:
             call.name = call.name or self._names.get(name) or self._short(name)
             call.id = call.id or self._own_id(self._short(server_id, MAX_ID), call)
             extra = piece.get(EXTRA)
-            call.extra = extra if isinstance(extra, Mapping) else call.extra
+            if isinstance(extra, Mapping):
+                call.extra = extra
             arguments = function.get("arguments")
-            if isinstance(arguments, Mapping):
-                arguments = json.dumps(arguments, ensure_ascii=False)
-            arguments = text_of(arguments)
-            if arguments:
-                arguments = call.halves.feed(arguments)
-            self._length += len(arguments)
-            if self._length > MAX_ARGUMENTS:
-                raise ModelError(
-                    "broken",
-                    f"the model wrote more than {MAX_ARGUMENTS} characters of tool arguments",
-                )
-            if arguments:
-                # Some servers send an empty object first, and then the arguments.
-                if call.held.strip() == "{}" and arguments.lstrip().startswith("{"):
-                    call.arguments.clear()
-                    call.held = ""
-                if call.doubtful or _may_repeat(call, arguments):
-                    self._doubt(call, arguments)
-                else:
-                    call.arguments.append(arguments)
-                    call.held += call.redactor.feed(arguments)
+            if arguments is not None:
+                self._take_arguments(call, arguments)
             # The first delta has the name, so what comes before it is held back; so is a call that
             # may be an earlier one again, or several in one.
             if not call.name or call.twin is not None or self._is_wrapper(call):
                 continue
-            if call.held.strip() != "{}":
-                if call.held or not call.shown:
-                    yield self._delta(call)
-            elif not call.shown:
-                yield self._first_delta(call, "")
+            if call.held.strip() == "{}":  # The arguments may follow
+                if not call.shown:
+                    yield self._first_delta(call, "")
+            elif call.held or not call.shown:
+                yield self._delta(call)
 
     def end(self, *, complete: bool) -> Iterator[ToolCallDelta]:
         """Yield what was held back, unless a call is cut off.
 
-        None can be where the model ended by itself.
+        None is cut off where the reply is `complete`: the model ended it by itself.
         """
         for call in self._calls:
             _settle(call)
@@ -171,6 +153,27 @@ class ToolCallDecoder:
             rest = rest if arguments else "{}"
             if rest or call.held or not call.shown:
                 yield self._delta(call, rest)
+
+    def _take_arguments(self, call: _Call, arguments: object) -> None:
+        """Add a piece of the arguments of a call, or all of them as an object."""
+        if isinstance(arguments, Mapping):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        piece = call.halves.feed(text_of(arguments))
+        if not piece:
+            return
+        self._length += len(piece)
+        if self._length > MAX_ARGUMENTS:
+            message = f"the model wrote more than {MAX_ARGUMENTS} characters of tool arguments"
+            raise ModelError("broken", message)
+        # Some servers send an empty object first, and then the arguments.
+        if call.held.strip() == "{}" and piece.lstrip().startswith("{"):
+            call.arguments.clear()
+            call.held = ""
+        if call.doubtful or _may_repeat(call, piece):
+            self._doubt(call, piece)
+        else:
+            call.arguments.append(piece)
+            call.held += call.redactor.feed(piece)
 
     def _doubt(self, call: _Call, piece: str) -> None:
         """Keep a piece until it is known what it is. One that says the last one again replaces it.
