@@ -10,7 +10,8 @@ import pytest
 
 from conductor_cli.core.chat import Message, Tool, ToolCall
 from conductor_cli.server.api.errors import error_body
-from conductor_cli.server.api.messages import MessagesApi, MessagesEncoder
+from conductor_cli.server.api.messages import MessagesApi
+from conductor_cli.server.api.messages_encoder import MessagesEncoder
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from tests.media_files import pdf, png
 from tests.server.api.samples import RUN, events, field_of, outcome, refusal

@@ -11,7 +11,8 @@ from conductor_cli.server.api.body_models import refused
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.compaction import CompactionApi
 from conductor_cli.server.api.errors import TOO_LONG
-from conductor_cli.server.api.messages import MessagesApi, estimate_length
+from conductor_cli.server.api.messages import MessagesApi
+from conductor_cli.server.api.messages_encoder import estimate_length
 from conductor_cli.server.api.request import ClientApi, ClientRequest, RequestError
 from conductor_cli.server.api.responses import ResponsesApi
 

@@ -168,7 +168,12 @@ def refused(param: str, message: str, code: str = "invalid_value") -> RequestErr
 
 def quoted(value: str) -> str:
     """Return the beginning of a client's own word, fit for an error message."""
-    return f"'{one_line(value[:200])[:60]}'"
+    return f"'{shown_word(value)}'"
+
+
+def shown_word(value: str) -> str:
+    """Return the beginning of a client's own word, such as the name of a field, on one line."""
+    return one_line(value[:200])[:60]
 
 
 _CODES: Final = frozenset(
@@ -353,7 +358,7 @@ class AnswerFormat(Body):
             yield "description"
         for name, value in (self.json_schema or {}).items():
             if value and name not in {"name", "schema", "strict"}:
-                yield f"json_schema.{one_line(name[:200])[:60]}"
+                yield f"json_schema.{shown_word(name)}"
 
     def read(self, where: str) -> dict[str, Any]:
         """Return the fields of `ClientRequest` that say the form of the answer.

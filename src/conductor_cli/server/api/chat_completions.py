@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field
 
 from conductor_cli.core.chat import Finish, Message, ToolCall
-from conductor_cli.core.terminal_text import one_line
 from conductor_cli.server.api.body_models import (
     MISSING,
     AnswerFormat,
@@ -27,6 +26,7 @@ from conductor_cli.server.api.body_models import (
     impossible,
     late_instructions,
     refused,
+    shown_word,
     validate_body,
     with_system_text,
 )
@@ -258,7 +258,7 @@ def _unread_reasoning(reasoning: Mapping[str, Any]) -> Iterator[str]:
     for name, value in reasoning.items():
         is_effort = name == "effort" and (value is None or isinstance(value, str))
         if value is not None and not is_effort:
-            yield f"reasoning.{one_line(name[:200])[:60]}"
+            yield f"reasoning.{shown_word(name)}"
 
 
 def _are_named(entries: Iterable[_ChatMessage]) -> bool:

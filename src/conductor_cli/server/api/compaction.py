@@ -14,7 +14,8 @@ from conductor_cli.core.mappings import without_keys
 from conductor_cli.server.api.encoding import conductor_object, responses_usage
 from conductor_cli.server.api.ignored_fields import asks
 from conductor_cli.server.api.request import ClientRequest, ServedAnswer
-from conductor_cli.server.api.responses import ResponsesApi, ResponsesEncoder, write_compaction
+from conductor_cli.server.api.responses import ResponsesApi, write_compaction
+from conductor_cli.server.api.responses_encoder import ResponsesEncoder
 
 _INSTRUCTION: Final = """\
 Summarize the conversation so far, so that somebody who reads only the summary can go on with it. \

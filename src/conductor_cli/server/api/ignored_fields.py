@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
-from conductor_cli.core.terminal_text import one_line
-from conductor_cli.server.api.body_models import Body, Upload, is_unknown_detail
+from conductor_cli.server.api.body_models import Body, Upload, is_unknown_detail, shown_word
 
 MAX_NAMES: Final = 20  # Names in an answer; how many more there are is told
 
@@ -41,7 +40,7 @@ def ignored_fields(
 def unread_fields(body: Mapping[str, Any], read: Collection[str]) -> tuple[str, ...]:
     """Return the names of the fields of a body that are not among those that are `read`."""
     return listed(
-        _shown(name) for name, value in body.items() if value is not None and name not in read
+        shown_word(name) for name, value in body.items() if value is not None and name not in read
     )
 
 
@@ -85,7 +84,7 @@ def _add_ignored_of_body(names: set[str], parsed: Body, sent: dict[str, Any], wh
     for name, value in sent.items():
         if name not in attributes:
             if _is_asked(name, value, where):
-                names.add(prefix + _shown(name))
+                names.add(prefix + shown_word(name))
         elif isinstance(value, dict | list):
             _add_ignored(names, getattr(parsed, attributes[name]), value, prefix + name)
 
@@ -93,7 +92,7 @@ def _add_ignored_of_body(names: set[str], parsed: Body, sent: dict[str, Any], wh
 def _ignored_of_upload(sent: Mapping[str, Any], where: str) -> Iterator[str]:
     for name, value in sent.items():
         if name not in _UPLOAD_FIELDS and asks(value):
-            yield f"{where}.{_shown(name)}"
+            yield f"{where}.{shown_word(name)}"
     if is_unknown_detail(sent.get("detail")):
         yield f"{where}.detail"
 
@@ -105,11 +104,6 @@ def _is_asked(name: str, value: object, where: str) -> bool:
     if where:
         return name not in _OF_THIS_SERVER and asks(value)
     return name != "type" and value is not None
-
-
-def _shown(name: str) -> str:
-    """Return the name of a client's field, fit to be shown."""
-    return one_line(name[:200])[:60]
 
 
 @cache

@@ -16,7 +16,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from conductor_cli.core.chat import Attachment, Tool, ToolChoice
 from conductor_cli.core.mappings import by_name
-from conductor_cli.core.terminal_text import one_line
 from conductor_cli.server.api.body_models import (
     MISSING,
     NO_SCREENS,
@@ -46,6 +45,7 @@ from conductor_cli.server.api.body_models import (
     read_document,
     read_image,
     refused,
+    shown_word,
     unique_texts,
     uploaded,
 )
@@ -272,7 +272,7 @@ class OpenAIAsking(Asking):
         if isinstance(options, Mapping):
             for name, value in options.items():
                 if value is not None:
-                    yield f"web_search_options.{one_line(name[:200])[:60]}"
+                    yield f"web_search_options.{shown_word(name)}"
 
     def read_options(self) -> dict[str, Any]:
         """Return the fields of `ClientRequest` that both APIs have in common.

@@ -19,7 +19,7 @@ from conductor_cli.core.errors import ConductorError
 from conductor_cli.server.api.body_models import refused
 from conductor_cli.server.api.errors import error_body, request_error
 from conductor_cli.server.api.request import RequestError
-from conductor_cli.server.api.responses import RESPONSE
+from conductor_cli.server.api.responses_encoder import RESPONSE
 from conductor_cli.server.http.body import read_json_body
 from conductor_cli.server.http.create_answer import CreateAnswer
 from conductor_cli.system.threads import run_in_thread_if_large

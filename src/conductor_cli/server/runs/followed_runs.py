@@ -29,7 +29,8 @@ from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.run.orchestra import new_run_id
 from conductor_cli.server.api.body_models import refused
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
-from conductor_cli.server.api.responses import RESPONSE, ResponsesApi, ResponsesEncoder
+from conductor_cli.server.api.responses import ResponsesApi
+from conductor_cli.server.api.responses_encoder import RESPONSE, ResponsesEncoder
 from conductor_cli.server.http.access import Principal, describe_error, principal_of
 from conductor_cli.server.http.answers import RunAnswer, answering
 from conductor_cli.server.runs.conversation import client_calls
