@@ -1,6 +1,6 @@
-"""The bodies of requests as pydantic models.
+"""The bodies of requests as pydantic models: what all APIs share, and errors that name the field.
 
-What all APIs share, and an error that names the field. Pure.
+Pure.
 
 A model declares what an API reads; other fields of an object are left unread, and null counts as
 left out. What a model cannot say (a tool that was chosen and is not there) is checked where its
@@ -90,6 +90,13 @@ _PROBLEMS: Final = {
 }
 """What is wrong with a field, by pydantic's word for it."""
 
+_CODES_OF_PROBLEMS: Final = {
+    "union_tag_invalid": "unsupported_content",
+    "missing": MISSING,
+    "union_tag_not_found": MISSING,
+}
+"""The codes of these problems that say more than that a value or its type is not valid."""
+
 
 class Body(BaseModel):
     """An object of a request. With `is_left_out` no worker is sent anything of it."""
@@ -122,43 +129,45 @@ def describe_fault(
 
     The value itself may be megabytes.
     """
-    fault = error.errors(include_url=False)[0]
-    kind = fault["type"]
-    values = dict(fault.get("ctx", {}))
-    left_out = fault["input"] is None and kind.endswith("_type")
-    # What is not in the body is the name of a member of a union, unless it is what is missing.
-    param = ""
-    value = body
-    for depth, part in enumerate(fault["loc"]):
-        if isinstance(part, int) and isinstance(value, list):
-            param = f"{param}[{part}]"
-            value = value[part]
-        elif isinstance(value, dict) and part in value:
-            param = f"{param}.{part}"
-            value = value[part]
-        elif kind == "missing" and depth == len(fault["loc"]) - 1:
-            param = f"{param}.{part}"
+    first = error.errors(include_url=False)[0]
+    kind = first["type"]
+    values = dict(first.get("ctx", {}))
+    param, value = _find_field(body, first["loc"], is_missing=kind == "missing")
     if kind.startswith("union_tag"):
         param = f"{param}.type"
         value = values.get("tag")
     param = one_line(param.removeprefix("."))[:200]
-    if left_out:
-        kind = "missing"
+    if first["input"] is None and kind.endswith("_type"):
+        kind = "missing"  # null counts as left out
     if kind not in _PROBLEMS:
-        known_code = kind if kind in _CODES else "invalid_value"
-        return param, fault["msg"], known_code
+        return param, first["msg"], kind if kind in _CODES else "invalid_value"
     values["input"] = quoted(value) if isinstance(value, str) else "of another type"
     values["known"] = ", ".join(model.model_fields)
     if "expected_tags" in values:  # one of them is a name of our own, which nobody can send
         values["expected_tags"] = values["expected_tags"].replace(", 'dropped'", "")
-    code = {
-        "union_tag_invalid": "unsupported_content",
-        "missing": MISSING,
-        "union_tag_not_found": MISSING,
-    }.get(kind)
-    if not code:
-        code = "invalid_type" if "_type" in kind else "invalid_value"
-    return param, _PROBLEMS[kind].format_map(values), code
+    usual_code = "invalid_type" if "_type" in kind else "invalid_value"
+    return param, _PROBLEMS[kind].format_map(values), _CODES_OF_PROBLEMS.get(kind, usual_code)
+
+
+def _find_field(
+    body: object, location: Sequence[int | str], *, is_missing: bool
+) -> tuple[str, object]:
+    """Return the way to a field, such as `.messages[0].content`, and the value there.
+
+    What is not in the body is the name of a member of a union, unless it is what is missing.
+    """
+    way = ""
+    value = body
+    for depth, part in enumerate(location):
+        if isinstance(part, int) and isinstance(value, list):
+            way = f"{way}[{part}]"
+            value = value[part]
+        elif isinstance(value, dict) and part in value:
+            way = f"{way}.{part}"
+            value = value[part]
+        elif is_missing and depth == len(location) - 1:
+            way = f"{way}.{part}"
+    return way, value
 
 
 def refused(param: str, message: str, code: str = "invalid_value") -> RequestError:

@@ -1,6 +1,4 @@
-"""OpenAI's Chat Completions.
-
-How a request is read, and how an answer is written, as chunks or whole. Pure.
+"""OpenAI's Chat Completions: how a request is read and an answer written, as chunks or whole. Pure.
 
 From platform.openai.com/docs/api-reference/chat, November 2026, and from what clients send. The
 narration of plan and steps is `reasoning_content`, which DeepSeek introduced and most clients show.
@@ -72,7 +70,7 @@ class ChatEncoder:
         return b": heartbeat\n\n"  # a comment, which clients skip
 
     def reasoning(self, text: str) -> bytes:
-        """Nothing once the answer has begun.
+        """Return a piece of the narration; nothing once the answer has begun.
 
         Clients such as aider would write it into the answer's text.
         """
@@ -147,7 +145,7 @@ class ChatEncoder:
 
 
 def finish_of(answer: ServedAnswer) -> str:
-    """`finish_reason`."""
+    """Return the `finish_reason` of an answer."""
     if answer.tool_calls:
         return "tool_calls"
     return FINISHES.get(answer.finish, "stop")
@@ -160,6 +158,10 @@ class _Function(Body):
     name: str
     arguments: str | None = None
     input: Any = None  # of a custom tool
+
+    def read(self, call_id: str) -> ToolCall:
+        """Return the call of a function."""
+        return ToolCall(id=call_id, name=self.name, arguments=self.arguments or "")
 
 
 class _Call(Body):
@@ -177,9 +179,7 @@ class _Call(Body):
             return ToolCall(id=self.id, name=self.custom.name, arguments=arguments)
         if self.function is None:
             raise refused(f"{where}.{self.type or 'function'}", "is missing", MISSING)
-        return ToolCall(
-            id=self.id, name=self.function.name, arguments=self.function.arguments or ""
-        )
+        return self.function.read(self.id)
 
 
 class _ChatMessage(Body):
@@ -192,6 +192,13 @@ class _ChatMessage(Body):
     tool_calls: BoundedList[_Call] | None = None
     function_call: _Function | None = None
     tool_call_id: str | None = None
+
+    def read_calls(self, where: str) -> list[ToolCall]:
+        """Return the calls of a reply. Raises `RequestError`."""
+        calls = list[ToolCall]()
+        for number, call in enumerate(self.tool_calls or ()):
+            calls.append(call.read(f"{where}.tool_calls[{number}]"))
+        return calls
 
     def is_unheard(self, *, are_named: bool) -> bool:
         """Return whether no worker is told the name of who speaks. That of a tool is in its call.
@@ -278,6 +285,8 @@ class ChatCompletionsApi:
         # Any word. It may also stand in an object `reasoning`, as in Responses.
         reasoning = request_body.reasoning if isinstance(request_body.reasoning, Mapping) else {}
         effort = request_body.reasoning_effort or reasoning.get("effort")
+        form = request_body.response_format
+        streaming = request_body.stream_options
         options = request_body.read_options()
         options["ignored"] = ignored_fields(request_body, body, options["ignored"])
         return ClientRequest(
@@ -286,14 +295,8 @@ class ChatCompletionsApi:
             texts=files.texts,
             max_tokens=request_body.max_completion_tokens or request_body.max_tokens,
             effort=effort if isinstance(effort, str) else "",
-            include_usage=bool(
-                request_body.stream_options and request_body.stream_options.include_usage
-            ),
-            **(
-                request_body.response_format.read("response_format")
-                if request_body.response_format
-                else {}
-            ),
+            include_usage=bool(streaming and streaming.include_usage),
+            **(form.read("response_format") if form else {}),
             **options,
         )
 
@@ -308,9 +311,7 @@ def _read_messages(
     system = list[str]()
     talk = list[Message]()
     are_named = _are_named(entries)
-    # the id of the newest call in the old form, which has no ids
-    called = ""
-    functions = 0
+    functions = 0  # The calls in the old form, which has no ids
     for number, entry in enumerate(entries):
         where = f"messages[{number}]"
         if entry.content is None and entry.role != "assistant":
@@ -328,23 +329,24 @@ def _read_messages(
                 talk.append(content.message("user", prefix=speaker))
             case "assistant":
                 text = "\n".join(content.texts) or entry.refusal or ""
-                calls = [
-                    call.read(f"{where}.tool_calls[{n}]")
-                    for n, call in enumerate(entry.tool_calls or ())
-                ]
+                calls = entry.read_calls(where)
                 if (old := entry.function_call) is not None:
                     functions += 1
-                    called = f"call_function_{functions}"
-                    calls.append(ToolCall(id=called, name=old.name, arguments=old.arguments or ""))
+                    calls.append(old.read(_function_id(functions)))
                 if text or calls:  # else there is only reasoning, which a client sends back
                     talk.append(Message(role="assistant", content=text, tool_calls=tuple(calls)))
-            case "tool" if entry.tool_call_id is None:
-                raise refused(f"{where}.tool_call_id", "is missing", MISSING)
-            case "function" if not called:
-                raise refused(
-                    f"{where}.role", "is function, but no message before it has a function_call"
-                )
-            case _:
-                call = entry.tool_call_id if entry.role == "tool" else called
-                talk.append(content.message("tool", tool_call_id=call or ""))
+            case "tool":
+                if entry.tool_call_id is None:
+                    raise refused(f"{where}.tool_call_id", "is missing", MISSING)
+                talk.append(content.message("tool", tool_call_id=entry.tool_call_id))
+            case "function":
+                if not functions:
+                    message = "is function, but no message before it has a function_call"
+                    raise refused(f"{where}.role", message)
+                # It is the result of the newest call
+                talk.append(content.message("tool", tool_call_id=_function_id(functions)))
     return with_system_text(system, talk)
+
+
+def _function_id(number: int) -> str:
+    return f"call_function_{number}"

@@ -1,6 +1,4 @@
-"""What both of OpenAI's APIs have in the body of a request.
-
-Options, parts of a content, tools and their choice.
+"""What both of OpenAI's APIs have in a request: options, content parts, tools and their choice.
 
 Chat Completions puts a function, a file or a schema into an object of its own, `{"type":
 "function", "function": {"name": …}}`; Responses does not. Both forms of a tool are read in both.
@@ -156,9 +154,9 @@ class _ToolEntry(_FunctionSpec):
 
 
 def name_in(namespace: str | None, name: str) -> str:
-    """Return the name under which a worker knows a tool of a namespace, as Codex joins them.
+    """Return the name under which a worker knows a tool of a namespace, such as `mcp__git__log`.
 
-    `mcp__git__log`.
+    Codex joins the two in this way.
     """
     if not namespace:
         return name
@@ -334,33 +332,43 @@ class OpenAIAsking(Asking):
         where = "tool_choice"
         if choice.is_of_client(tools):
             return tuple(tools.values()), choice.named(where, tools), ()
+        if choice.type == "mode":
+            return _choose_by_mode(tools, hosted, choice.mode, where)
+        if choice.type == "allowed_tools" and choice.allowed_tools is not None:
+            return _choose_among(choice.allowed_tools, tools, f"{where}.allowed_tools")
         if choice.type == "allowed_tools":
-            inner = choice if choice.allowed_tools is None else choice.allowed_tools
-            where = where if inner is choice else f"{where}.allowed_tools"
-            if inner.tools is None:
-                raise refused(f"{where}.tools", "is missing", MISSING)
-            allowed = []
-            for number, tool in enumerate(inner.tools):
-                if tool.is_of_client(tools):
-                    allowed.append(tool.named(f"{where}.tools[{number}]", tools))
-            hosted = [
-                kind_of_tool(tool.type) for tool in inner.tools if not tool.is_of_client(tools)
-            ]
-            tools = by_name(allowed)
-            mode = inner.mode or "auto"
-            where = f"{where}.mode"
-        elif choice.type == "mode":
-            mode = choice.mode or "auto"
-        elif kind_of_tool(choice.type) in hosted:
-            return (), "auto", [kind_of_tool(choice.type)]
+            return _choose_among(choice, tools, where)
+        kind = kind_of_tool(choice.type)
+        if kind in hosted:
+            return (), "auto", [kind]
+        message = f"{quoted(choice.type)} is not served: it can be function or allowed_tools"
+        raise refused(f"{where}.type", message)
+
+
+def _choose_by_mode(
+    tools: Mapping[str, Tool], hosted: Sequence[str], mode: str | None, where: str
+) -> Choice:
+    """Return what a mode chooses that is in the field `where`. Raises `RequestError`."""
+    mode = mode or "auto"
+    if mode not in _MODES:
+        raise refused(where, f"{quoted(mode)} is not known: it can be auto, none or required")
+    return choose(tools, hosted, _MODES[mode], where, mode)
+
+
+def _choose_among(
+    allowed: ToolChoiceField | _Allowed, tools: Mapping[str, Tool], where: str
+) -> Choice:
+    """Return what a choice among some of the tools chooses. Raises `RequestError`."""
+    if allowed.tools is None:
+        raise refused(f"{where}.tools", "is missing", MISSING)
+    kept = list[Tool]()
+    hosted = list[str]()
+    for number, tool in enumerate(allowed.tools):
+        if tool.is_of_client(tools):
+            kept.append(tool.named(f"{where}.tools[{number}]", tools))
         else:
-            choices = "function or allowed_tools"
-            raise refused(
-                f"{where}.type", f"{quoted(choice.type)} is not served: it can be {choices}"
-            )
-        if mode not in _MODES:
-            raise refused(where, f"{quoted(mode)} is not known: it can be auto, none or required")
-        return choose(tools, hosted, _MODES[mode], where, mode)
+            hosted.append(kind_of_tool(tool.type))
+    return _choose_by_mode(by_name(kept), hosted, allowed.mode, f"{where}.mode")
 
 
 def _add_function(
