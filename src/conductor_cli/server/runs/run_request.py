@@ -258,16 +258,12 @@ def list_served_models(settings: Settings, *, anthropic: bool = False) -> dict[s
     """Return the models of a server, as OpenAI lists them, or as Anthropic does."""
     names = model_names(settings)
     # Clients want a date: it is 1 January 2026 for all models.
-    entries = list[dict[str, Any]]()
-    if not anthropic:
-        fixed = {"object": "model", "created": 1_767_225_600, "owned_by": OWN_MODELS}
-        for name in names:
-            entries.append({"id": name, **fixed})
-        return {"object": "list", "data": entries}
-    fixed = {"type": "model", "created_at": "2026-01-01T00:00:00Z", "lifecycle": "active"}
-    for name in names:
-        entries.append({"id": name, "display_name": name, **fixed})
-    return {"data": entries, "has_more": False, "first_id": names[0], "last_id": names[-1]}
+    if anthropic:
+        fixed = {"type": "model", "created_at": "2026-01-01T00:00:00Z", "lifecycle": "active"}
+        models = [{"id": name, "display_name": name, **fixed} for name in names]
+        return {"data": models, "has_more": False, "first_id": names[0], "last_id": names[-1]}
+    about = {"object": "model", "created": 1_767_225_600, "owned_by": OWN_MODELS}
+    return {"object": "list", "data": [{"id": name, **about} for name in names]}
 
 
 SUBTASKS: Final[Mapping[UtilityPurpose, str]] = {
@@ -312,24 +308,22 @@ async def build_job(
     remarks = list[str]()
     attacher = Attacher(attachments, settings, remarks.append)
     parsed = await _parse_conversation(starter, request, attacher, principal)
-    # Who is cheapest may not be good enough to judge what is dangerous.
-    chore = None if purpose == "safety_check" else purpose
-    if chore is not None and parsed.plan is None and not settings.rehearsal:
-        plan = await _utility_plan(starter, settings, chore, parsed.question)
-        parsed = replace(parsed, plan=plan)
+    plan = parsed.plan
+    if plan is None and purpose is not None and not settings.rehearsal:
+        plan = await _utility_plan(starter, settings, purpose, parsed.question)
     only = starter.options.workers
     if request.hosted:
         only = await _workers_for_hosted(settings, request.hosted, only)
-        parsed = replace(parsed, plan=None)
+        plan = None
     streams = request.stream and not holds_text(request)
     spec = RunSpec(
         question=parsed.question,
-        plan=parsed.plan,
+        plan=plan,
         id=run,
         streams_answer=streams,
         streams_nested=streams,
         origin=principal.origin,
-        reviews=parsed.plan is None,  # a review would be the step that answers
+        reviews=plan is None,  # a review would be the step that answers
         notices=tuple(remarks),
     )
     return ServedJob(
@@ -356,10 +350,13 @@ def _with_request_limit(settings: Settings, max_cost: Decimal | None) -> Setting
 async def _utility_plan(
     starter: RunStarter, settings: Settings, purpose: UtilityPurpose, question: Question
 ) -> Plan | None:
-    """The plan that the cheapest worker which may see all of it does a request alone.
+    """Return the plan that the cheapest worker which may see all of a request does it alone.
 
-    None where no such worker has a price.
+    None where no such worker has a price, and for a safety check: who is cheapest may not be good
+    enough to judge what is dangerous.
     """
+    if purpose == "safety_check":
+        return None
     available, _ = await resolve_pool(settings, None, starter.options.workers)
     guard = build_guard(settings, available, None)
     policy = DataPolicy(guard, available.names, question, needs_files=True)
@@ -517,25 +514,13 @@ async def _parse_conversation(
     files: dict[str, File] = {}
     if request.previous:
         earlier = await LARGE_WORK.run(partial(read_trace, request.previous))
-        if earlier is None or not _may_be_continued(earlier, request):
-            message = (
-                "there is no response that this one could continue: it was deleted, or never stored"
-            )
-            if earlier is None and await LARGE_WORK.run(
-                partial(_has_begun, store, request.previous, client)
-            ):
-                message = "the response before has no end: it goes on, or its server is gone"
-            raise RequestError(
-                400, "previous_response_not_found", message, param="previous_response_id"
-            )
+        if earlier is None:
+            has_begun = partial(_has_begun, store, request.previous, client)
+            raise _no_response_before(has_begun=await LARGE_WORK.run(has_begun))
+        if not _may_be_continued(earlier, request):
+            raise _no_response_before(has_begun=False)
         request = continue_response(request, earlier, starter.call_ids)
-        texts = dict(request.texts)
-        for file in earlier.question.files:
-            if file.attachment is not None:
-                files[file.attachment.sha256] = file
-            else:
-                texts[quoted_file(file)] = file
-        request = replace(request, texts=texts)
+        request = _with_earlier_files(request, earlier, files)
     await _attach_files(request, attacher, files)
     workers: Workers = {}
     if files or any(message.tool_calls for message in request.messages):
@@ -546,6 +531,27 @@ async def _parse_conversation(
     if workers:
         size += LARGE_SIZE  # Never on the loop: it may read a trace, where a worker made calls
     return await run_in_thread_if_large(size, read)
+
+
+def _no_response_before(*, has_begun: bool) -> RequestError:
+    """Return the error for a response that cannot be continued, although it may have begun."""
+    message = "there is no response that this one could continue: it was deleted, or never stored"
+    if has_begun:
+        message = "the response before has no end: it goes on, or its server is gone"
+    return RequestError(400, "previous_response_not_found", message, param="previous_response_id")
+
+
+def _with_earlier_files(
+    request: ClientRequest, earlier: Trace, files: dict[str, File]
+) -> ClientRequest:
+    """Return the request with the text files of an earlier run; add its others to `files`."""
+    texts = dict(request.texts)
+    for file in earlier.question.files:
+        if file.attachment is not None:
+            files[file.attachment.sha256] = file
+        else:
+            texts[quoted_file(file)] = file
+    return replace(request, texts=texts)
 
 
 def _has_begun(store: Traces, run: str, client: Principal) -> bool:
