@@ -433,14 +433,7 @@ class HttpClient:
                     answer = await _send_by_httpx(client, method, url, sent, content, ends)
             try:
                 if answer.status >= 300:
-                    refusal = HttpResponse(self.name, answer, MAX_ERROR_BODY)
-                    page = bytearray()
-                    with suppress(ModelError):  # the rest of a very long error page is not needed
-                        while piece := await refusal.piece():
-                            page += piece
-                    raise error_of_response(
-                        self.name, answer.status, answer.headers, bytes(page), self._secrets
-                    )
+                    raise await self._refusal(answer)
                 yield HttpResponse(self.name, answer, limit)
             finally:
                 await answer.close()
@@ -463,6 +456,17 @@ class HttpClient:
         self._client = None
         if client is not None:
             await client.aclose()
+
+    async def _refusal(self, answer: OpenAnswer) -> ModelError:
+        """Return the error for an answer with an error status."""
+        response = HttpResponse(self.name, answer, MAX_ERROR_BODY)
+        page = bytearray()
+        with suppress(ModelError):  # the rest of a very long error page is not needed
+            while piece := await response.piece():
+                page += piece
+        return error_of_response(
+            self.name, answer.status, answer.headers, bytes(page), self._secrets
+        )
 
     def _model_error(self, error: Exception) -> ModelError:
         if isinstance(error, TimeoutError):

@@ -116,7 +116,7 @@ class AnthropicReply:
         if block.kind != "tool_use":
             return self._frame([content])
         block.call = self._calls
-        self._calls = self._calls + 1
+        self._calls += 1
         function = {"name": content.get("name")}
         return self._frame(
             calls=[{"index": block.call, "id": content.get("id"), "function": function}]
@@ -388,7 +388,7 @@ def _calling_turn(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Content as a list of blocks. A block of white space alone would be refused."""
+    """Return content as a list of blocks. A block of white space alone would be refused."""
     if isinstance(content, str):
         if content.strip():
             return [{"type": "text", "text": content}]
@@ -399,24 +399,23 @@ def _blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
         if file is None:  # a text, or a block already
             blocks.append(dict(part))
             continue
-        name = file.attachment.name
         media_type = file.attachment.media_type
-        about = (
-            {"type": "image"}
-            if media_type.startswith("image/")
-            else {"type": "document", "title": name}
-        )
         source = {"type": "base64", "media_type": media_type, "data": file}
-        blocks.append(about | {"source": source})
+        if media_type.startswith("image/"):
+            blocks.append({"type": "image", "source": source})
+        else:
+            title = file.attachment.name
+            blocks.append({"type": "document", "title": title, "source": source})
     return blocks
 
 
 def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
     chosen = body.get("tool_choice", "auto")
-    named = (
-        {"type": "tool", "name": chosen["function"]["name"]} if isinstance(chosen, Mapping) else {}
-    )
-    choice: dict[str, Any] = named or {"type": _CHOICES[chosen]}
+    choice: dict[str, Any]
+    if isinstance(chosen, Mapping):
+        choice = {"type": "tool", "name": chosen["function"]["name"]}
+    else:
+        choice = {"type": _CHOICES[chosen]}
     if choice["type"] in ("any", "tool") and body.get("thinking", {}).get("type") == "enabled":
         hint = "leave out its thinking_budget, or set reasoning_effort instead"
         raise ModelError(

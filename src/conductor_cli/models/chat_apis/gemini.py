@@ -9,7 +9,9 @@ calling, thought signatures, structured output, file input, media resolution), N
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -26,7 +28,8 @@ from conductor_cli.models.tool_schemas import simple_schema
 NAME: Final = "Google's API"
 KEPT_PARTS: Final = "gemini_parts"
 """The key of `provider_data` with the parts of a reply, in order. A part of a call says only that
-it is one, and with which signature."""
+it is one, and with which signature.
+"""
 
 OLDER: Final = re.compile(r"gemini-[12]\b")
 """Models that can leave out thinking, take calls without a signature, and no files in a result."""
@@ -200,37 +203,42 @@ def _contents(messages: Sequence[Mapping[str, Any]], *, is_older: bool) -> list[
     """
     turns: list[dict[str, Any]] = []
     names: dict[str, str] = {}  # the tool of each call, by the call's id
+    spoken = [message for message in messages if message["role"] != "system"]
+    for role, group in groupby(spoken, key=itemgetter("role")):
+        if role == "tool":
+            turns += _result_turns(group, names, is_older=is_older)
+            continue
+        for message in group:
+            if message.get("tool_calls"):
+                names |= {call["id"]: call["function"]["name"] for call in message["tool_calls"]}
+                parts = list(_calling_parts(message, is_older=is_older))
+            else:
+                parts = _parts(message["content"])
+            turns.append({"role": "model" if role == "assistant" else "user", "parts": parts})
+    return turns
+
+
+def _result_turns(
+    messages: Iterable[Mapping[str, Any]], names: Mapping[str, str], *, is_older: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield the turn with the results of calls, and for older models the one with their files.
+
+    `names` has the tool of each call, by the call's id.
+    """
     results: list[dict[str, Any]] = []
     shown: list[dict[str, Any]] = []
-
-    def end_results() -> None:
-        turns.extend({"role": "user", "parts": parts} for parts in (results[:], shown[:]) if parts)
-        results.clear()
-        shown.clear()
-
     for message in messages:
-        role = message["role"]
-        if role == "system":
-            continue
-        if role == "tool":
-            call_id = message["tool_call_id"]
-            response, files = _result(message)
-            result = {"id": call_id, "name": names.get(call_id, ""), "response": response}
-            if files and is_older:
-                shown += [{"text": f"The files of the result {call_id}:"}, *files]
-            elif files:
-                result["parts"] = files
-            results.append({"functionResponse": result})
-            continue
-        end_results()
-        if message.get("tool_calls"):
-            names |= {call["id"]: call["function"]["name"] for call in message["tool_calls"]}
-            parts = list(_calling_parts(message, is_older=is_older))
-        else:
-            parts = _parts(message["content"])
-        turns.append({"role": "model" if role == "assistant" else "user", "parts": parts})
-    end_results()
-    return turns
+        call_id = message["tool_call_id"]
+        response, files = _result(message)
+        result = {"id": call_id, "name": names.get(call_id, ""), "response": response}
+        if files and is_older:
+            shown += [{"text": f"The files of the result {call_id}:"}, *files]
+        elif files:
+            result["parts"] = files
+        results.append({"functionResponse": result})
+    yield {"role": "user", "parts": results}
+    if shown:
+        yield {"role": "user", "parts": shown}
 
 
 def _result(message: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -217,41 +217,27 @@ class _Translator:
         """Return the beginning of a call; of an item that is whole, what has not been said yet."""
         if not isinstance(item, Mapping):
             return {}
-        kind = item.get("type")
-        is_announced = index in self._said
+        is_call = item.get("type") == "function_call"
+        if not whole:
+            return _call(index, item, "") if is_call else {}
+        if problem := self._keep(index, item):
+            return {"error": {"message": problem}}
+        if index in self._said:
+            return {}
+        return _call(index, item, item.get("arguments")) if is_call else _words(item)
+
+    def _keep(self, index: str, item: Mapping[str, Any]) -> str:
+        """Remember a whole item for the turn's way back, and return what is wrong with it."""
         # A server may leave the text of a message out in the end.
         last = "".join(text_of(part.get("text") or part.get("refusal")) for part in _content(item))
-        if whole and last and "".join(self._texts.get(index, [last])) != last:
-            return {
-                "error": {"message": "the pieces of the answer are not what it says in the end"}
-            }
-        if whole and kind in _KEPT:
-            if len(self._items) >= _MAX_ITEMS:
-                return {"error": {"message": f"more than {_MAX_ITEMS} items in one response"}}
-            self._items.append(dict(item))
-        if kind == "function_call" and (not is_announced or not whole):
-            function = {
-                "name": item.get("name"),
-                "arguments": item.get("arguments") if whole else "",
-            }
-            return _delta(
-                tool_calls=[
-                    {"index": _number(index), "id": item.get("call_id"), "function": function}
-                ]
-            )
-        if is_announced or not whole:
-            return {}
-        thoughts: list[Mapping[str, Any]] = []
-        if kind == "reasoning":  # Servers of open models send all of it, and no summary
-            thoughts = tables_in(item.get("summary")) or tables_in(item.get("content"))
-        content: list[dict[str, Any]] = [
-            {"thinking": "\n\n".join(text_of(part.get("text")) for part in thoughts)}
-        ]
-        refusal = ""
-        for part in _content(item):
-            content.append({"text": part.get("text")})
-            refusal += text_of(part.get("refusal"))
-        return _delta(content=content, refusal=refusal)
+        if last and "".join(self._texts.get(index, [last])) != last:
+            return "the pieces of the answer are not what it says in the end"
+        if item.get("type") not in _KEPT:
+            return ""
+        if len(self._items) >= _MAX_ITEMS:
+            return f"more than {_MAX_ITEMS} items in one response"
+        self._items.append(dict(item))
+        return ""
 
     def _end(self, response: object, event: str = "") -> Frame:
         """Return the last event: what is still to be said, the reason of the end, and the tokens.
@@ -310,6 +296,27 @@ def _end_word(response: Mapping[str, Any], event: str) -> str:
     if status in _UNFINISHED:
         status = event or status
     return reason or status or event or "completed"
+
+
+def _call(index: str, item: Mapping[str, Any], arguments: object) -> Frame:
+    """Return the frame of a call, with its arguments as far as they are known."""
+    function = {"name": item.get("name"), "arguments": arguments}
+    call = {"index": _number(index), "id": item.get("call_id"), "function": function}
+    return _delta(tool_calls=[call])
+
+
+def _words(item: Mapping[str, Any]) -> Frame:
+    """Return the frame of an item that says something: a thought, a text or a refusal."""
+    thoughts: list[Mapping[str, Any]] = []
+    if item.get("type") == "reasoning":  # Servers of open models send all of it, and no summary
+        thoughts = tables_in(item.get("summary")) or tables_in(item.get("content"))
+    thinking = "\n\n".join(text_of(part.get("text")) for part in thoughts)
+    content: list[dict[str, Any]] = [{"thinking": thinking}]
+    refusal = ""
+    for part in _content(item):
+        content.append({"text": part.get("text")})
+        refusal += text_of(part.get("refusal"))
+    return _delta(content=content, refusal=refusal)
 
 
 def _delta(**delta: object) -> Frame:
