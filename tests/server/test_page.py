@@ -33,7 +33,9 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price
 from conductor_cli.server.client_keys import ClientKey
 from conductor_cli.server.http.access import CLIENT_KEY
-from conductor_cli.server.http.page import TICK_SECONDS, offer_data, page_routes
+from conductor_cli.server.http.page import page_routes
+from conductor_cli.server.http.page_data import offer_data
+from conductor_cli.server.http.page_streams import TICK_SECONDS
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import TWO, Stage, stalls
 from tests.server.chromium import AXE, chromium

@@ -2,76 +2,51 @@
 
 The page holds no data, so it is served without a key; everything that it shows comes from the
 routes, which are behind the same key as the APIs. It asks and stops by the Responses API, as any
-client does. The tree is that of every other view (`views/run_tree.py`); its texts are cleaned and
-bounded here. The source is the trace, whoever writes it: every event is there before anything shows
-it, and a piece of text at most a second later.
-
-The page follows trace files: every event is stored before any view sees it, so one way serves the
-runs of this server and of others. The tree is sent as it looks, since folding events in JavaScript
-would be a second implementation. The page asks by the Responses API, under its limits and checks.
+client does, under its limits and checks. What it draws is in `page_data`, and what it follows in
+`page_streams`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import re
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
-import anyio
-import anyio.to_thread
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from conductor_cli.app.learning import rate_run
-from conductor_cli.app.traces import (
-    check_edited_offer,
-    describe_stored_offer,
-    earliest_run_id,
-    may_edit_offered,
-    may_replan_offered,
-    recipients_of,
-    stored_planned_flow,
-)
-from conductor_cli.core import events as ev
+from conductor_cli.app.traces import check_edited_offer, earliest_run_id
 from conductor_cli.core.bounded_parsing import parse_whole_number
 from conductor_cli.core.continuation import reset_from_step
 from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
-from conductor_cli.core.fast_copies import fast_replace
-from conductor_cli.core.formatting import format_count, format_duration, format_money
 from conductor_cli.core.learning import Verdict, describe_rating
-from conductor_cli.core.plan import KeepAnswer, Plan, to_written_name
 from conductor_cli.core.plan_file import format_plan_file, parse_plan_file
-from conductor_cli.core.pool import Worker
-from conductor_cli.core.question import Question, shorten
-from conductor_cli.core.serialization import DecodeError, encode_line
-from conductor_cli.core.terminal_text import one_line, reveal, sanitize
-from conductor_cli.core.trace import (
-    ENDED,
-    FailedAttempt,
-    Outcome,
-    StepRecord,
-    ToolRecord,
-    Trace,
-    apply_event,
-    fold,
-)
-from conductor_cli.core.usage import Price
-from conductor_cli.models.recipients import recipient_of
+from conductor_cli.core.question import Question
+from conductor_cli.core.serialization import encode_line
+from conductor_cli.core.terminal_text import one_line
+from conductor_cli.core.trace import Outcome, Trace
 from conductor_cli.programs.turns import SHARE_OF_FREE
-from conductor_cli.server.api.encoding import named_event
 from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.http.access import NO_PAGE, Principal, principal_of
 from conductor_cli.server.http.answers import answering
 from conductor_cli.server.http.body import read_json_body
+from conductor_cli.server.http.page_data import (
+    MAX_LABEL,
+    Data,
+    offered_plan_data,
+    opened_step,
+    question_data,
+    tree_data,
+)
+from conductor_cli.server.http.page_streams import event_stream, followed, frame_stream, replayed
 from conductor_cli.server.runs.narration import ResponseStream
 from conductor_cli.server.runs.run_registry import RunRegistry
 from conductor_cli.server.runs.run_request import build_rerun
@@ -82,7 +57,7 @@ from conductor_cli.server.runs.stored_runs import (
     may_see,
     newest_runs,
 )
-from conductor_cli.state.interfaces import TraceReader, Traces
+from conductor_cli.state.interfaces import Traces
 from conductor_cli.state.run_messages import (
     MAX_TEXT_CHARACTERS,
     Act,
@@ -94,24 +69,7 @@ from conductor_cli.state.run_messages import (
 from conductor_cli.state.stored_run import RunQuery, normalize_terms
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.system.threads import SharedThreads
-from conductor_cli.views.html import Bar, Timeline, markdown_html, timeline, usage_rows
 from conductor_cli.views.json_output import run_json
-from conductor_cli.views.plan_text import plan_lines, planned_flow_lines
-from conductor_cli.views.run_text import (
-    describe_access,
-    describe_file,
-    describe_notice,
-    describe_outcome,
-    describe_setup,
-    describe_totals,
-    describe_worker,
-    message_text,
-    short_name,
-    tool_name,
-)
-from conductor_cli.views.run_tree import GOING, Node, stored_tree
-from conductor_cli.views.text_layout import Screen, line_texts
-from conductor_cli.views.trace_text import usage_text
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -126,519 +84,13 @@ _PRIVATE: Final = {
     "cross-origin-resource-policy": "same-origin",
 }
 
-MAX_LABEL: Final = 1_000  # Characters of a question, a subtask or a remark in the tree
-MAX_SUBTASK: Final = 10 * MAX_LABEL  # Characters of a subtask where its step is opened
-MAX_WORKERS: Final = 100  # Rows of the table of workers
-# Characters of a response in the tree: the last ones while it is written, the first ones later
-MAX_TAIL: Final = 600
-MAX_PAGE_TEXT: Final = 200_000  # Characters of each text of an opened step
-# Seconds between two looks at the file, and between two frames, as on a terminal
-TICK_SECONDS: Final = 1 / 8
-IDLE_SECONDS: Final = 1.0  # Seconds between two frames while only time passes
-BYTES_PER_SECOND: Final = 1_000_000  # Bytes of frames a second: a large tree is drawn less often
-# Seconds without anything after which a comment is sent, so that no proxy closes the connection
-HEARTBEAT_SECONDS: Final = 10.0
-
 # Streams at once, each of a browser that looks; one client may have three quarters of them
 MAX_STREAMS: Final = 64
 
 MAX_ACT_BYTES: Final = 4000  # Of the body of a rating or a rerun
 MAX_DECISION_BYTES: Final = 6 * MAX_TEXT_CHARACTERS + MAX_ACT_BYTES  # JSON may escape each
 
-Data = dict[str, Any]
 T = TypeVar("T")
-
-
-# What is drawn of a run
-
-
-def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) -> Data:
-    """Return a run as the page draws it, at a time in seconds by its own clock.
-
-    Without a time it is that of the newest event.
-
-    `state` is planning or an outcome (`core/trace.py`). `offer` is what a person has to approve
-    before the run goes on, as `offer_data` gives it, or null. `parent` is the run that this one
-    continues, or empty. `tree` is a node as `node_data` gives it. `times` are rows of bars in
-    percent of the time so far. `usage` are rows of a table: who, tokens read, tokens written,
-    calls, cost. `workers` are rows too: name, model, who reads what it is sent, and what a million
-    tokens of input and of output cost; `more_workers` says how many others there are.
-    """
-    if now is not None:
-        trace = fast_replace(trace, at=now)
-    is_growing = live and not trace.ended
-    return {
-        "run": one_line(trace.run),
-        "time": one_line(trace.time),
-        "at": round(trace.at, 3),
-        "state": trace.state if is_growing else trace.outcome(),
-        "ended": trace.ended,
-        "outcome": describe_outcome(trace, live=live),
-        "offer": offer_data(trace) if is_growing else None,
-        "parent": one_line(trace.question.parent or ""),
-        "setup": describe_setup(trace),
-        "totals": describe_totals(trace, stored=True),
-        "notices": [_beginning(describe_notice(notice)) for notice in trace.all_notices()],
-        "tree": _tree_data(trace, live=live),
-        "times": _timeline_data(timeline(trace, live=live)),
-        "usage": [list(row) for row in usage_rows(trace)],
-        "workers": [_worker_row(worker) for worker in trace.pool.workers[:MAX_WORKERS]],
-        "more_workers": _count_of_rest(len(trace.pool.workers) - MAX_WORKERS, "more worker"),
-    }
-
-
-def _count_of_rest(count: int, noun: str) -> str:
-    """Return how much was left out, such as `3 more workers`; empty where nothing was."""
-    return format_count(count, noun) if count > 0 else ""
-
-
-def offer_data(trace: Trace) -> Data | None:
-    """What a run waits for a person to approve, when it was offered, and what it is in words.
-
-    None where nobody is waited for. `kind` is plan, tool, or input for what a server of tools asks.
-    """
-    offer = trace.waits_for
-    if offer is None:
-        return None
-    if isinstance(offer, ev.ToolOffered):
-        who = one_line(offer.worker) or f"step {offer.step}"
-        return {
-            "kind": "tool",
-            "at": offer.at,
-            "text": _beginning(f"{who} wants to call {tool_name(offer)}"),
-            "detail": sanitize(reveal(shorten(offer.call.arguments, MAX_PAGE_TEXT))),
-        }
-    if isinstance(offer, ev.InputAsked):
-        text = f"{one_line(offer.server)} asks for something, which can be typed in its terminal."
-        return {"kind": "input", "at": offer.at, "text": _beginning(text), "detail": ""}
-    steps = format_count(len(trace.steps), "step")
-    return {"kind": "plan", "at": offer.at, "text": f"The plan has {steps}.", "detail": ""}
-
-
-def offered_plan_data(trace: Trace) -> Data:
-    """The plan that a run waits to have approved: what it says, who reads what, and its steps.
-
-    `plan` and `flow` are what a terminal prints. `steps` are as a plan file has them, `workers`
-    the names that a step may have; `edits` and `replans` say what may be done with the plan.
-    Raises `UsageError` where no plan is on offer.
-    """
-    offer = trace.waits_for
-    if not isinstance(offer, ev.PlanOffered) or not isinstance(trace.plan, Plan):
-        raise UsageError(f"run {one_line(trace.run)} waits for no approval of a plan")
-    recipients = recipients_of(trace.pool)
-    flow = planned_flow_lines(stored_planned_flow(trace), recipients, _PLAN_SCREEN)
-    steps = list[Data]()
-    for step in trace.plan.steps:
-        worker = to_written_name(step.worker, trace.pool.names)
-        subtask = sanitize(reveal(step.subtask))
-        steps.append({"worker": worker, "subtask": subtask, "access": list(step.access)})
-    workers = [*trace.pool.names, *(step["worker"] for step in steps)]
-    return {
-        "at": offer.at,
-        "plan": "\n".join(line_texts(plan_lines(describe_stored_offer(trace), _PLAN_SCREEN))),
-        "flow": "\n".join(line_texts(flow)),
-        "steps": steps,
-        "workers": list(dict.fromkeys(workers)),
-        "edits": may_edit_offered(trace),
-        "replans": may_replan_offered(trace),
-    }
-
-
-_PLAN_SCREEN: Final = Screen(width=4000)  # The browser breaks the lines
-
-
-def _timeline_data(times: Timeline) -> Data:
-    rows = list[Data]()
-    for row in times.rows:
-        bars = [_bar_data(bar) for bar in row.bars]
-        rows.append({"label": row.label, "took": row.took, "bars": bars})
-    return {"rows": rows, "ticks": list(times.ticks)}
-
-
-def _bar_data(bar: Bar) -> Data:
-    return {
-        "kind": bar.kind,
-        "start": round(bar.start, 2),
-        "length": round(bar.length, 2),
-        "title": bar.title,
-    }
-
-
-def _worker_row(worker: Worker) -> list[str]:
-    """Name, model, who reads what it is sent, and the prices of input and output."""
-    names = [worker.name, worker.model_name, recipient_of(worker)]
-    return [*map(_label, names), *_price_texts(worker.price)]
-
-
-def _price_texts(price: Price | None) -> tuple[str, str]:
-    if price is None:
-        return "unknown", "unknown"
-    if price.is_free:
-        return "free", "free"
-    prefix = "from " if price.longer else ""  # long calls cost more
-    return prefix + format_money(price.input), prefix + format_money(price.output)
-
-
-def _label(text: str) -> str:
-    """Return a text as one line, or the beginning of it."""
-    beginning = text[: 4 * MAX_LABEL]
-    line = one_line(beginning)
-    if len(text) > len(beginning):
-        line += ELLIPSIS
-    return _beginning(line)
-
-
-def _beginning(line: str, most: int = MAX_LABEL) -> str:
-    """Return so many characters of a line at most, with an ellipsis where it goes on."""
-    if len(line) <= most:
-        return line
-    return line[: most - 1] + ELLIPSIS
-
-
-ELLIPSIS: Final = "…"
-
-
-def _tree_data(trace: Trace, *, live: bool) -> Data:
-    return node_data(stored_tree(trace, live=live))
-
-
-def node_data(node: Node) -> Data:
-    """Return a node of the tree with everything below it. Its texts are safe to show, and short."""
-    is_growing = node.state in GOING
-    text = node.text[:MAX_TAIL]
-    if is_growing:
-        text = node.text[-MAX_TAIL:]
-    if node.answers:  # the answer has a place of its own
-        text = ""
-    return {
-        "kind": node.kind,
-        "state": node.state,
-        "number": node.number,
-        "name": _label(node.name),
-        "label": _label(node.label),
-        "remark": one_line(node.remark),
-        "status": node.status,
-        "figures": list(filter(None, node.figures)),
-        "text": sanitize(text).strip("\n"),
-        "thinking": node.thinking,
-        "answers": node.answers,
-        "children": [node_data(child) for child in node.children],
-    }
-
-
-def opened_step(trace: Trace, number: str) -> Data | None:
-    """Return a step as it is opened: `title`, `facts` (a line each), and `sections`.
-
-    None where there is none.
-
-    A section has a title and a text, as `text` or as `html`, which is safe to put into a page.
-    `more` is how many characters were left out at its end, and `whole` the command that prints all
-    of them.
-    """
-    first, *nested = number.split(".")  # such as 2, or 2.1 for a step of a nested run
-    run = trace
-    record = _step_of(run, first)
-    for part in nested:
-        if record is None:
-            return None
-        run = record.nested or Trace()
-        record = _step_of(run, part)
-    if record is None:
-        return None
-    took = format_duration(record.seconds(run.at), tenths=record.state in ENDED)
-    facts = [
-        _beginning(one_line(record.step.subtask), MAX_SUBTASK),
-        f"{record.state}, {describe_access(record.step.access)}",
-        f"{took}, {usage_text(record.usage)}",
-    ]
-    sections = [
-        _section(f"Prompt ({message.role})", message_text(message)) for message in record.prompt
-    ]
-    sections += [_attempt_section(attempt) for attempt in record.failed]
-    for use in record.tools:
-        sections += _tool_sections(use)
-    if record.thinking:
-        sections.append(_section("Thinking", record.thinking))
-    if record.nested is None:
-        sections.append(_section("Response", record.text, "rendered"))
-    whole = f"conductor trace show {one_line(trace.run)} --step {number}"
-    if nested:
-        whole = _all_events_of(trace)
-    return {
-        "number": number,
-        "title": f"{number}. {describe_worker(record)}",
-        "facts": facts,
-        "sections": [section | {"whole": whole} for section in sections],
-    }
-
-
-def _all_events_of(trace: Trace) -> str:
-    """Return the command that prints whatever a trace has."""
-    return f"conductor trace replay {one_line(trace.run)} --speed 0 --format jsonl"
-
-
-def _step_of(run: Trace, number: str) -> StepRecord | None:
-    for record in run.steps:
-        if str(record.number) == number:
-            return record
-    return None
-
-
-def _attempt_section(attempt: FailedAttempt) -> Data:
-    title = f"Failed attempt {attempt.attempt}, {one_line(attempt.worker)}"
-    if attempt.started is not None:
-        title += f", after {format_duration(attempt.ended - attempt.started)}"
-    lines = [attempt.message, usage_text(attempt.usage)]
-    if attempt.error.hint:
-        lines.insert(1, attempt.error.hint)
-    return _section(title, "\n".join(lines), "failed")
-
-
-def _tool_sections(use: ToolRecord) -> list[Data]:
-    took = "no result" if use.ended is None else format_duration(use.ended - use.started)
-    call = f"Tool call {tool_name(use)} (attempt {use.attempt}, reply {use.turn})"
-    result = _section(f"Result ({took})", use.text)
-    if use.error:
-        result = _section(f"Error ({took})", use.text, "failed")
-    return [_section(call, use.call.arguments), result]
-
-
-def question_data(trace: Trace) -> Data:
-    """The question, the plan and the answer, in the shape of `opened_step`. Its number is 0."""
-    answer = None
-    if trace.answer:
-        kind = "rendered" if trace.question.schema is None else ""
-        answer = _section("Answer", trace.answer, kind)
-        answer["whole"] = f"conductor trace show {one_line(trace.run)}"
-    sections = _question_sections(trace.question) + _plan_sections(trace)
-    whole = _all_events_of(trace)
-    return {
-        "number": "0",
-        "title": "Question and plan",
-        "sections": [section | {"whole": whole} for section in sections],
-        "answer": answer,
-        "facts": [
-            describe_setup(trace),
-            f"planning: {usage_text(trace.planning)}",
-            f"all: {usage_text(trace.usage)}",
-        ],
-    }
-
-
-def _question_sections(question: Question) -> list[Data]:
-    sections = [_section("Question", question.text, "rendered")]
-    for turn in question.history:
-        sections.append(_section("Earlier question", f"{turn.question}\n\n{turn.answer}"))
-    if question.system:
-        sections.append(_section("System text", question.system))
-    sections += [_section(f"File {describe_file(file)}", file.text) for file in question.files]
-    return sections
-
-
-def _plan_sections(trace: Trace) -> list[Data]:
-    plan = trace.plan
-    sections = list[Data]()
-    if isinstance(plan, KeepAnswer):
-        sections.append(_section("Plan", "the given answer is kept"))
-    elif trace.steps or plan is not None:
-        sections.append(_section("Plan", "\n".join(_step_line(step) for step in trace.steps)))
-    if isinstance(plan, Plan) and plan.reasoning:
-        sections.append(_section("The planner's reasoning", plan.reasoning))
-    if trace.plan_text:
-        sections.append(_section("As the planner wrote it", trace.plan_text))
-    for event in trace.rejected:
-        problem = _label(event.problem)
-        sections.append(_section(f"Plan {event.attempt} was not valid: {problem}", event.text))
-    return sections
-
-
-def _step_line(record: StepRecord) -> str:
-    access = describe_access(record.step.access)
-    subtask = _beginning(one_line(record.step.subtask), MAX_SUBTASK)
-    return f"{record.number}. {short_name(record.step.worker)} ({access}): {subtask}"
-
-
-def _section(title: str, text: str, kind: str = "") -> Data:
-    """Return a text as it was written, or as a page has its Markdown where that is `rendered`.
-
-    `kind` is how it is marked.
-    """
-    beginning = text[:MAX_PAGE_TEXT]
-    section = {"title": one_line(title)}
-    if kind == "rendered":
-        section["html"] = markdown_html(beginning)
-    else:
-        section["text"] = sanitize(beginning)
-    section["more"] = _count_of_rest(len(text) - MAX_PAGE_TEXT, "more character")
-    section["kind"] = kind
-    return section
-
-
-# The streams
-
-
-def _message(kind: str, json_line: str, number: int | str = "") -> bytes:
-    """One server-sent event. `json_line` is one line of JSON."""
-    identity = "" if number == "" else f"id: {number}\n"
-    return f"{identity}event: {kind}\ndata: {json_line}\n\n".encode("utf-8", "replace")
-
-
-async def event_stream(tail: TraceReader, run: str, after: int) -> AsyncIterator[bytes]:
-    """Yield each event of a trace from number `after` + 1 on, and at last `end`.
-
-    An event is named by its kind, and has the id `RUN:NUMBER`.
-    """
-    number = 0
-    silent_seconds = 0.0
-    last_kind = ""
-    while True:
-        try:
-            events, may_have_more = await anyio.to_thread.run_sync(_next_lines, tail)
-        except OSError:  # the run was deleted
-            break
-        messages = list[bytes]()
-        for kind, line in events:
-            number += 1
-            last_kind = kind
-            if number > after:
-                messages.append(_message(kind, line, f"{run}:{number}"))
-        if messages:
-            yield b"".join(messages)
-        if events and last_kind in _END_STATES:
-            yield named_event("end", {"state": _END_STATES[last_kind]})
-            return
-        if not (events or may_have_more):
-            break
-        silent_seconds = 0.0 if events else silent_seconds + TICK_SECONDS
-        if silent_seconds >= HEARTBEAT_SECONDS:
-            silent_seconds = 0.0
-            yield b": \n\n"
-        if not events:
-            await asyncio.sleep(TICK_SECONDS)
-    yield named_event("end", {"state": "interrupted"})
-
-
-_END_STATES: Final = {"run_finished": "finished", "run_failed": "failed"}
-
-
-def _next_lines(tail: TraceReader) -> tuple[list[tuple[str, str]], bool]:
-    """Return the next events, each by its kind and as a line, and whether more may come."""
-    live = tail.is_written()
-    events = list[ev.Event]()
-    if tail.is_behind():
-        events = tail.read()
-    # A file may have been edited by hand: nothing in it may end the line of `data`.
-    lines = [(event.kind, ev.to_line(event, KNOWN_SECRETS, brief=True)) for event in events]
-    return lines, live or tail.is_behind()
-
-
-class RunSnapshot(NamedTuple):
-    """A run as it looks now. `number` counts the events so far; with `over` no more come.
-
-    `now` is the time by the run's own clock, None for that of its newest event.
-    """
-
-    trace: Trace
-    number: int
-    now: float | None
-    live: bool
-    over: bool
-
-
-def followed(tail: TraceReader) -> Iterator[RunSnapshot]:
-    """Yield snapshots of a run that may be being written. Raises `OSError` and `DecodeError`."""
-    trace = Trace()
-    number = 0
-    over = False
-    while not over:
-        is_written = tail.is_written()
-        before = number
-        while tail.is_behind() and (events := tail.read()):
-            for event in events:
-                trace = apply_event(trace, event)
-            number += len(events)
-        if number and not trace.run:
-            raise DecodeError("the first line is not the start of a run")
-        over = trace.ended or (not is_written and number == before)
-        if over:
-            yield RunSnapshot(trace, number, None, live=False, over=True)
-        else:
-            now = trace.at + tail.idle
-            yield RunSnapshot(trace, number, now, live=is_written, over=False)
-
-
-def replayed(events: Iterator[ev.Event], speed: float, start: float) -> Iterator[RunSnapshot]:
-    """Yield a stored run as it was from `start` seconds on, `speed` times as fast.
-
-    Raises `UsageError`.
-    """
-    trace = Trace()
-    number = 0
-    begun = time.monotonic()
-    for event, after in fold(events):
-        while event.at > (now := start + (time.monotonic() - begun) * speed):
-            yield RunSnapshot(trace, number, now, live=True, over=False)
-        trace = after
-        number = number + 1
-    yield RunSnapshot(trace, number, None, live=False, over=True)
-
-
-async def frame_stream(
-    snapshots: Iterator[RunSnapshot],
-    *,
-    idle: float = IDLE_SECONDS,
-    acts: Callable[[Trace], Data] = lambda _: {},
-) -> AsyncIterator[bytes]:
-    """Yield a `frame` now, and again whenever the run looks otherwise, until it has ended.
-
-    `snapshots` are taken on a thread, and what its reader may do with the run (`acts`) is added to
-    each.
-    """
-    frames = _Frames(snapshots, idle, acts)
-    last_frame = ""
-    while True:
-        try:
-            frame, snapshot = await anyio.to_thread.run_sync(frames.draw_next)
-        except (OSError, UsageError, DecodeError):
-            # The run was deleted, or the file is damaged from here on
-            yield named_event("end", {"state": "unreadable"})
-            return
-        if frame and frame != last_frame:
-            last_frame = frame
-            yield _message("frame", frame, snapshot.number)
-        if snapshot.over:
-            yield named_event("end", {"state": snapshot.trace.outcome()})
-            return
-        await asyncio.sleep(max(TICK_SECONDS, len(frame) / BYTES_PER_SECOND))
-
-
-class _Frames:
-    """Draws snapshots; one without new events only where `idle` seconds have passed."""
-
-    def __init__(
-        self, snapshots: Iterator[RunSnapshot], idle: float, acts: Callable[[Trace], Data]
-    ) -> None:
-        self._snapshots = snapshots
-        self._acts = acts
-        self._idle = idle
-        self._drawn_number = -1
-        self._drawn_at = 0.0
-
-    def draw_next(self) -> tuple[str, RunSnapshot]:
-        """Return the next snapshot, and its frame, which is empty where none is needed."""
-        snapshot = next(self._snapshots)
-        now = time.monotonic()
-        is_same = snapshot.number == self._drawn_number and not snapshot.over
-        if not snapshot.trace.run or (is_same and now - self._drawn_at < self._idle):
-            return "", snapshot
-        self._drawn_number = snapshot.number
-        self._drawn_at = now
-        frame = frame_data(snapshot.trace, now=snapshot.now, live=snapshot.live)
-        frame |= self._acts(snapshot.trace)
-        return encode_line(frame, KNOWN_SECRETS), snapshot
-
-
-# The routes
 
 
 def page_routes(store: Callable[[], Traces], registry: RunRegistry) -> list[Route]:
@@ -712,7 +164,7 @@ class _Page:
             live = store.is_running(run)
             trace = store.trace(run)
             description = run_json(trace, store.location(run), live=live, prompts=True)
-            return description | {"tree": _tree_data(trace, live=live)}
+            return description | {"tree": tree_data(trace, live=live)}
 
         return await self._json(show)
 
