@@ -633,9 +633,9 @@ def stream_limit(tokens: int) -> int:
 
 
 async def bound_response(response: httpx.Response) -> None:
-    """A hook for clients of others.
+    """Bound the body of an answer, as a hook of a client that another library has made.
 
-    Bodies are decompressed in small pieces, and reading a long one is an error.
+    It is decompressed in small pieces, and to read a long one is an error.
     """
     from httpx import AsyncByteStream, ReadError
 

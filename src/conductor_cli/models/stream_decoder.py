@@ -400,7 +400,10 @@ class _Kept:
         self._length = 0
 
     def add(self, delta: Mapping[str, Any]) -> None:
-        """Texts are joined, and so are the texts of one item of a list, which come in pieces."""
+        """Take what a delta has of it.
+
+        Texts are joined, and so are the texts of one item of a list, which come in pieces.
+        """
         for name in KEPT:
             if not (value := delta.get(name)):
                 continue

@@ -313,7 +313,7 @@ async def check_ready(options: ServerOptions) -> int:
 
 @contextmanager
 def own_server(options: ServerOptions) -> Iterator[tuple[str, str]]:
-    """A server in a thread, at a free port of this machine; gives its URL and the only new key.
+    """Run a server in a thread, at a free port of this machine; give its URL and its only key.
 
     Raises `ConfigError`.
 

@@ -295,7 +295,7 @@ class ProgramModel:
         yield Chunk(usage=reply.usage(prompt), finish=finish)
 
     async def close(self) -> None:
-        """Nothing stays open between requests."""
+        """Do nothing: nothing stays open between requests."""
 
     def _new_reply(self, request: Request) -> PlainReply:
         most_tokens = lower_limit(request.max_tokens, self._options.get("max_tokens"))

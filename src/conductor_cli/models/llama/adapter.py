@@ -237,7 +237,7 @@ class Llama:
                 self._calls.put(None)
 
     def _serve(self) -> None:
-        """The thread: answers calls until there are no more."""
+        """Answer calls until there are no more, on the thread of the model."""
         engine: LlamaEngine | None = None
         while (call := self._calls.get()) is not None:
             try:
@@ -280,7 +280,10 @@ def _untaken(request: Request) -> str:
 
 @atexit.register
 def _stop_all() -> None:
-    """A thread that is inside llama.cpp while the interpreter is torn down crashes the process."""
+    """Stop the threads of all models.
+
+    One that is inside llama.cpp while the interpreter is torn down crashes the process.
+    """
     models = list(_OPEN_MODELS)
     for model in models:
         model._stop()  # noqa: SLF001

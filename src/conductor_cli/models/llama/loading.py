@@ -164,7 +164,7 @@ class LoadedModel:
         self._apply_adapter(self.context)
 
     def _apply_adapter(self, context: Any) -> None:  # noqa: ANN401 - a C pointer
-        """An adapter belongs to a context, not to the model: each new context needs it again."""
+        """Give a context its adapter, which belongs to a context and not to the model."""
         if self._adapter is None:
             return
         adapters = (self.lib.llama_adapter_lora_p_ctypes * 1)(self._adapter)

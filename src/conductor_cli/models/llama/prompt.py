@@ -252,7 +252,7 @@ def opens_thinking(prompt: Sequence[PromptPiece]) -> bool:
 
 
 def split_for_tokenizer(text: str) -> list[str]:
-    """`text` in parts short enough for any tokenizer, cut before a word if there is one."""
+    """Return a text in parts short enough for any tokenizer, cut before a word if there is one."""
     parts = list[str]()
     start = 0
     while len(text) - start > MAX_SLICE:

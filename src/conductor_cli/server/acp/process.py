@@ -131,4 +131,4 @@ class StdioTransport:
         return self._prompted.get(request)
 
     async def close(self) -> None:
-        """Nothing waits."""
+        """Do nothing: nothing waits."""

@@ -43,7 +43,10 @@ def parse_sized(api: ClientApi, body: Mapping[str, Any]) -> ClientRequest:
 
 
 def _size_of_text(request: ClientRequest) -> int:
-    """Bytes of the texts, the calls, the tools and the schema; of many texts, their characters."""
+    """Return the bytes of the texts, the calls, the tools and the schema.
+
+    Of many texts the characters are counted instead.
+    """
     size = text_size(request.messages)
     if size <= MAX_TEXT_BYTES:  # else it is too much already, and need not be encoded
         size = sum(len(message.content.encode("utf-8", "replace")) for message in request.messages)
@@ -56,7 +59,7 @@ def _size_of_text(request: ClientRequest) -> int:
 
 
 def _size_of_schema(schema: Any) -> int:  # noqa: ANN401 - any JSON value
-    """About the bytes that a schema has as text: ten for each of its parts."""
+    """Return about how many bytes a schema has as text: ten for each of its parts."""
     return 10 * size_of(schema, MAX_TEXT_BYTES, characters=10)
 
 

@@ -115,7 +115,7 @@ DONE: Final = b"data: [DONE]\n\n"  # What ends a stream of Chat Completions
 
 
 def json_text(text: str) -> bytes:
-    """A text as a JSON value, as `json_bytes` writes it."""
+    """Return a text as a JSON value, as `json_bytes` writes it."""
     return encode_basestring_ascii(text).encode()
 
 

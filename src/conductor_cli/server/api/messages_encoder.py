@@ -215,7 +215,7 @@ def _block(event: Literal["start", "delta", "stop"], index: int, **fields: dict[
 
 
 def estimate_length(request: ClientRequest) -> int:
-    """About how many tokens a request has, by its length.
+    """Return about how many tokens a request has, by its length.
 
     Which worker will read it is not known yet.
 

@@ -152,9 +152,9 @@ def _as_items(value: object) -> object:
 
 
 def _with_type(item: object) -> object:
-    """An item without a type is a message.
+    """Return an item with its type: one without any is a message.
 
-    Those that refer to items of responses which are kept were replaced by them before.
+    References to items of responses which are kept were replaced by these items before.
     """
     if isinstance(item, dict) and item.get("type") == "item_reference":
         raise fault(

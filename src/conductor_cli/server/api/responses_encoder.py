@@ -238,7 +238,7 @@ class ResponsesEncoder:
         return before + self._event(f"response.{ended['status']}", response=ended)
 
     def failed(self, error: RequestError) -> bytes:
-        """Some clients read only the first of the two events, others only the second."""
+        """Return two events: some clients read only the first of them, others only the second."""
         envelope = error_body(error)["error"]
         failed = self._event("response.failed", response=self.failed_response(error))
         return failed + self._event(
@@ -345,7 +345,7 @@ class ResponsesEncoder:
 
     # Any JSON values
     def _event(self, kind: str, /, size: int = 1, **fields: Any) -> bytes:  # noqa: ANN401
-        """An event, unless the client has it. A piece of text counts for each of its characters.
+        """Return an event, unless the client has it. A piece of text counts for each character.
 
         So a number means the same place however the text comes in pieces, and whatever else comes
         between.

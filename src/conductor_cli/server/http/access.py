@@ -411,7 +411,7 @@ class _Exchange:
             await asyncio.sleep(0)  # now uvicorn learns it too
 
     def _with_ids(self, headers: Sequence[RawHeader]) -> list[RawHeader]:
-        """The headers with the id of the answer: that of its run, or else that of the request."""
+        """Return the headers with the id of the answer: that of its run, else of the request."""
         # OpenAI's SDK reads x-request-id, Anthropic's request-id.
         for name, run in headers:
             if name == b"x-request-id":
@@ -419,7 +419,7 @@ class _Exchange:
         return [*headers, (b"x-request-id", self._id), (b"request-id", self._id)]
 
     def release(self) -> None:
-        """The body is not held any more."""
+        """Free the room of the body, which is not held any more."""
         if not self.is_upload:
             self._access.hold(self.client, -self._size)
         self._size = 0
@@ -468,9 +468,9 @@ def new_request_id() -> str:
 
 
 def _request_line(scope: Scope, status: int, seconds: float) -> str:
-    """`16:20:05 POST /v1/responses 200, 1.2 s, key laptop 12ab, 240 tokens`.
+    """Return `16:20:05 POST /v1/responses 200, 1.2 s, key laptop 12ab, 240 tokens`.
 
-    No text of a request, nor its query.
+    It has no text of a request, nor its query.
     """
     path = "an unknown path"
     if "endpoint" in scope:
@@ -486,10 +486,10 @@ def _request_line(scope: Scope, status: int, seconds: float) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """`ValueError at conversation.py:12, http.py:80`.
+    """Return `ValueError at conversation.py:12, http.py:80`.
 
-    Where an error arose, and what the system has refused, such as a full disk. No other text, which
-    may quote a prompt.
+    It says where an error arose, and what the system has refused, such as a full disk. It has no
+    other text, which may quote a prompt.
     """
     lines = list[str]()
     for frame in reversed(traceback.extract_tb(error.__traceback__)[-6:]):
@@ -539,7 +539,7 @@ def _is_own_page(headers: Mapping[str, str]) -> bool:
 
 
 def _headers_for_page(headers: Mapping[str, str]) -> Sequence[RawHeader]:
-    """What a browser must be told so that a foreign page, which is allowed, may read the answer."""
+    """Return the headers by which a browser lets an allowed foreign page read the answer."""
     origin = headers.get("origin", "")
     if not origin or _is_own_page(headers):
         return ()
@@ -554,7 +554,7 @@ def _headers_for_page(headers: Mapping[str, str]) -> Sequence[RawHeader]:
 
 
 def _content_length(headers: Mapping[str, str]) -> int:
-    """Bytes of the body as its sender says them, 0 if it does not. Raises `RequestError`."""
+    """Return the bytes of the body as its sender says them, else 0. Raises `RequestError`."""
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit()):
         raise RequestError(400, "invalid_header", "Content-Length is not a number")

@@ -188,7 +188,7 @@ class _Page:
         )
 
     async def follow_events(self, request: Request) -> Response:
-        """Each event once.
+        """Stream each event once.
 
         A client that comes back says by `Last-Event-ID` which one it had last.
         """
@@ -209,7 +209,7 @@ class _Page:
         return self._stream(request, frame_stream(followed(store.follow(run)), acts=acts))
 
     def _acts_of(self, client: Principal, trace: Trace) -> Data:
-        """What a client may do with a run: `stops`, `decides`, and `continues` its conversation.
+        """Return what a client may do with a run: `stops`, `decides`, `continues` its conversation.
 
         A server stops the runs that its client asked for. Runs of other programs of this user take
         messages, where the setting lets the page send them.
@@ -413,7 +413,7 @@ def _checked_edit(trace: Trace, message: RunMessage) -> RunMessage:
 
 
 async def _read_act(request: Request) -> tuple[Any, int, str]:
-    """Verdict, step (0 for none) and worker of an act of the page. Raises `RequestError`."""
+    """Return verdict, step (0 for none) and worker of an act. Raises `RequestError`."""
     body = await _read_body(request)
     step = body.get("step", 0)
     worker = body.get("worker", "")

@@ -93,7 +93,7 @@ def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) ->
 
 
 def offer_data(trace: Trace) -> Data | None:
-    """What a run waits for a person to approve, when it was offered, and what it is in words.
+    """Return what a run waits for a person to approve: when it was offered, and what it is.
 
     None where nobody is waited for. `kind` is plan, tool, or input for what a server of tools asks.
     """
@@ -116,7 +116,7 @@ def offer_data(trace: Trace) -> Data | None:
 
 
 def offered_plan_data(trace: Trace) -> Data:
-    """The plan that a run waits to have approved: what it says, who reads what, and its steps.
+    """Return the plan that a run waits to have approved: its words, who reads what, its steps.
 
     `plan` and `flow` are what a terminal prints. `steps` are as a plan file has them, `workers`
     the names that a step may have; `edits` and `replans` say what may be done with the plan.
@@ -162,7 +162,7 @@ def _bar_data(bar: Bar) -> Data:
 
 
 def _worker_row(worker: Worker) -> list[str]:
-    """Name, model, who reads what it is sent, and the prices of input and output."""
+    """Return name, model, who reads what it is sent, and the prices of input and output."""
     names = [worker.name, worker.model_name, recipient_of(worker)]
     return [*map(_label, names), *_price_texts(worker.price)]
 
@@ -281,7 +281,7 @@ def _tool_sections(use: ToolRecord) -> list[Data]:
 
 
 def question_data(trace: Trace) -> Data:
-    """The question, the plan and the answer, in the shape of `opened_step`. Its number is 0."""
+    """Return question, plan and answer in the shape of `opened_step`. The number is 0."""
     answer = None
     if trace.answer:
         kind = "rendered" if trace.question.schema is None else ""

@@ -189,6 +189,6 @@ class _Frames:
 
 
 def _message(kind: str, json_line: str, number: int | str = "") -> bytes:
-    """One server-sent event. `json_line` is one line of JSON."""
+    """Return one server-sent event. `json_line` is one line of JSON."""
     identity = "" if number == "" else f"id: {number}\n"
     return f"{identity}event: {kind}\ndata: {json_line}\n\n".encode("utf-8", "replace")

@@ -283,7 +283,7 @@ class _Progress:
         self._messages.put_nowait((self._grown(share), clean(text)))
 
     def end(self) -> None:
-        """`tell` returns when it has told everything."""
+        """Let `tell` return when it has told everything."""
         self._messages.put_nowait(None)
 
     async def tell(self) -> None:

@@ -61,7 +61,7 @@ class Output:
         await done
 
     async def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: nothing waits."""
 
     def _write(self) -> None:
         def settle(done: asyncio.Future[None], error: OSError | None) -> None:

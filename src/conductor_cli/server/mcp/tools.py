@@ -297,7 +297,7 @@ def read_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_question(arguments: Mapping[str, Any]) -> Question:
-    """The question of a call. Raises `UsageError` where it is blank, or a text is not text."""
+    """Return the question of a call. Raises `UsageError` if it is blank or a file is not text."""
     if not arguments["question"].strip():
         raise UsageError("question is blank", hint="say what you want to know")
     files = arguments.get("files", [])
@@ -327,7 +327,10 @@ def describe_files(question: Question) -> tuple[str, ...]:
 
 
 def read_plan(plan: Mapping[str, Any], workers: Collection[str]) -> PlanFile:
-    """The plan that a client gives, where `workers` are the names on offer. Raises `UsageError`."""
+    """Return the plan that a client gives. Raises `UsageError`.
+
+    `workers` are the names on offer.
+    """
     planned = parse_plan_file(json.dumps(plan), "plan", workers)
     if not planned.question.text.strip():
         raise UsageError("the question of the plan is blank", hint="the tool plan writes one")

@@ -91,7 +91,7 @@ MAX_UNCLOSED_MARKS: Final = 20  # Marks without an end that are looked for in a 
 
 
 def without_context(talk: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-    """The conversation as the user had it, and what the client's program added, each text once.
+    """Return the conversation as the user had it, and each text once that a program added.
 
     A conversation whose newest texts are nothing else stays as it is: then they are the question.
     Where it goes on with results of tools, the question is the one for which they were called.
@@ -120,7 +120,7 @@ def without_context(talk: Sequence[Message]) -> tuple[tuple[Message, ...], tuple
 
 
 def _end_of_examples(talk: Sequence[Message]) -> int:
-    """Where the conversation begins behind aider's examples; 0 where there are none."""
+    """Return where the conversation begins behind aider's examples; 0 where there are none."""
     for index, message in enumerate(talk):
         if message.content.strip() == _AIDER_EXAMPLES_END:
             start = index + 1
@@ -333,7 +333,7 @@ class CallIds:
 
 
 def _short_name(worker: str) -> str:
-    """Six characters that stand for a worker's name, which may be longer than an id."""
+    """Return six characters that stand for a worker's name, which may be longer than an id."""
     digest = hashlib.sha256(worker.encode("utf-8", "replace")).digest()
     return urlsafe_b64encode(digest).decode()[:6]
 
@@ -393,7 +393,7 @@ def read_conversation(
 
 
 def _readable_messages(request: ClientRequest, files: Mapping[str, File]) -> list[Message]:
-    """The messages but for system texts and narration, with what is known of their attachments."""
+    """Return the messages without system texts and narration, with what files turned out to be."""
     messages = list[Message]()
     for message in request.messages:
         if message.role == "assistant":
@@ -409,7 +409,7 @@ def _readable_messages(request: ClientRequest, files: Mapping[str, File]) -> lis
 
 
 def _read_attachments(message: Message, files: Mapping[str, File]) -> tuple[Attachment, ...]:
-    """The attachments as they are known now that they were read; as they were if one is not."""
+    """Return the attachments as they are known once all were read; else as they were."""
     attachments = list[Attachment]()
     for attachment in message.attachments:
         file = files.get(attachment.sha256)
@@ -438,7 +438,7 @@ class _RecordedTurn:
 def _recorded_turn(
     trace: Trace | None, worker: str, talk: Sequence[Message], turn: int
 ) -> _RecordedTurn | None:
-    """What a run has of the turn at this index; None where it is not the client's own turn."""
+    """Return what a run has of the turn at this index; None where the client has another one."""
     if trace is None:
         return None
     record = who_answers(trace)
@@ -479,7 +479,7 @@ def _with_cached_start(
 def _go_on_with_record(
     question: Question, recorded: _RecordedTurn, talk: tuple[Message, ...], turn: int
 ) -> ParsedRequest:
-    """The same worker goes on with the results of its calls."""
+    """Return what is run where the same worker goes on with the results of its calls."""
     results = _with_workers_ids(recorded.record, talk[turn], talk[turn + 1 :])
     earlier, plan = continue_with_results(recorded.trace, results)
     assert question.conversation is not None
@@ -490,7 +490,7 @@ def _go_on_with_record(
 
 
 def client_calls(trace: Trace, ids: CallIds) -> tuple[ToolCall, ...]:
-    """The calls that a run leaves to its client, with signed ids in place of the worker's own."""
+    """Return the calls that a run leaves to its client, with signed ids for the worker's own."""
     record = who_answers(trace)
     if record is None:
         return trace.tool_calls
@@ -676,7 +676,7 @@ def _answers(turn: Message, after: Sequence[Message]) -> Iterator[Message]:
 
 
 def _as_text(message: Message) -> Message:
-    """The result of a tool, whose call is not shown, as a text of the user; any other as it is."""
+    """Return a result whose call is not shown as a text of the user; any other as it is."""
     if message.role != "tool":
         return message
     result = fence("result", message.content)
@@ -727,7 +727,7 @@ def _question(
 
 
 def _turns(talk: Sequence[Message]) -> list[PastTurn]:
-    """The conversation as texts of the user, each with all that came after it until the next."""
+    """Return the texts of the user, each with all that came after it until the next."""
     turns = [(list[str](), list[str]())]
     for message in talk:
         questions, answers = turns[-1]
@@ -819,7 +819,7 @@ def _content_of(message: Message) -> list[object]:
 
 
 def _normal_arguments(call: ToolCall) -> str:
-    """Arguments in one form: clients write the same ones in their own."""
+    """Return arguments in one form: clients write the same ones in their own."""
     try:
         return json.dumps(parse_arguments(call), sort_keys=True)
     except (ValueError, RecursionError):

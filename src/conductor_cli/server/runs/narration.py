@@ -261,7 +261,7 @@ class ResponseStream:
             self.shown = "".join(self._written)
 
     def _find_answering(self, trace: Trace) -> Iterator[Piece]:
-        """Where more is known now of who answers: yield what that step has written so far."""
+        """Yield what the answering step has written so far, once it is known which one that is."""
         answering = _path_of_answer(trace)
         if len(answering) <= len(self._answering):
             return
@@ -321,7 +321,7 @@ class ResponseStream:
 
 
 def _place_of(event: ev.Event) -> tuple[Path, ev.Event]:
-    """The step of an event in whatever nested run it happened, and the event as it is there."""
+    """Return the step of an event in whatever nested run it happened, and the event there."""
     path: Path = ()
     while isinstance(event, ev.NestedEvent):
         path = (*path, event.step)
@@ -343,7 +343,10 @@ def _path_of_answer(trace: Trace) -> Path:
 
 
 def _rest_of_answer(event: ev.RunFinished, written: str) -> str:
-    """What is missing of the answer. Where another text is out already, that one is the answer."""
+    """Return what is missing of the answer.
+
+    Where another text is out already, that one is the answer.
+    """
     if event.error is not None and event.error.reason in SCHEMA_BROKEN:
         return ""
     if not event.answer.startswith(written):

@@ -249,7 +249,7 @@ class Subscriber:
         return self.takes_pieces and self.run.size - self.taken > MAX_UNREAD
 
     def leave(self) -> None:
-        """The client is gone: `pieces` returns at once."""
+        """Let `pieces` return at once: the client is gone."""
         self.is_gone = True
         self.woken.set()
 
@@ -389,7 +389,7 @@ class FairQueue:
         return place
 
     def leave(self, place: QueuePlace) -> None:
-        """The run has ended, or nobody waits for it any more."""
+        """Give a place up: its run has ended, or nobody waits for it any more."""
         if not place.granted.is_set():
             places = self._waiting[place.owner]
             del places[place]
@@ -611,7 +611,7 @@ class RunRegistry:
         return reader
 
     def close(self, reader: Subscriber, *, delivered: bool) -> None:
-        """A client has left, after it was given everything where `delivered`."""
+        """Forget a client that has left, after it was given everything where `delivered`."""
         reader.close()
         served = reader.run
         served.readers.discard(reader)
@@ -742,7 +742,7 @@ class RunRegistry:
             self.starter.options.siblings.tell_running(self.running)
 
     def _keep_ended(self, served: ServedRun, place: QueuePlace) -> None:
-        """A run is over; one that was cancelled has no end yet. It is kept for a while."""
+        """Keep a run that is over for a while; one that was cancelled has no end yet."""
         if served.ended is None:
             self._end_cancelled(served)
         served.task = None  # one that was cancelled holds all that it worked on

@@ -73,7 +73,7 @@ def first_event(store: Traces, run: str) -> RunStarted | None:
 def newest_runs(
     store: Traces, query: RunQuery, count: int, is_readable: Callable[[RunStarted], bool]
 ) -> tuple[list[dict[str, Any]], bool, str | None]:
-    """The newest runs that match as JSON objects, whether there are more, and the last one read.
+    """Return the newest runs that match as JSON objects, whether more do, and the last one read.
 
     Raises `OSError`.
     """
