@@ -132,11 +132,11 @@ _CONTROL_CHARACTERS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """The parts of an error body.
+    """The message of an error body, its codes, and the parameter that it names.
 
-    The message, its codes, the parameter that it names, and the seconds to wait. `place` is where
-    that parameter is in the request, such as `messages[0].content[1].image_url.detail`. `headers`
-    are those that the body repeats, as OpenRouter's does; their names are in lower case.
+    `place` is where that parameter is in the request, such as
+    `messages[0].content[1].image_url.detail`. `wait` are the seconds to wait. `headers` are those
+    that the body repeats, as OpenRouter's does; their names are in lower case.
     """
 
     message: str = ""
@@ -305,7 +305,7 @@ def _reported(value: object) -> ErrorBody:
 def clean_excerpt(text: str | bytes, secrets: Secrets) -> str:
     """Return the beginning of a foreign text, fit to be shown.
 
-    No markup, no control characters, no secrets.
+    It has no markup, no control characters and no secrets.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
@@ -398,7 +398,7 @@ def wait_in_words(message: str) -> float | None:
 def exceeds_context(reported: ErrorBody) -> bool:
     """Return whether a server says that the model cannot hold so many tokens.
 
-    By its code, else in its words.
+    It says so by its code, or else in its words.
     """
     reasons = [_reason_of_code(code) for code in reported.codes]
     if "length" in reasons:

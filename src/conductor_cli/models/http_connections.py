@@ -1,6 +1,6 @@
 """Connections to servers that no proxy stands before.
 
-HTTP/1.1 over asyncio, with the parser of httptools.
+They speak HTTP/1.1 over asyncio, with the parser of httptools.
 
 httpx reads answers with a parser in Python, which took a server of a hundred streams a third of its
 time. httpx over aiohttp takes 1.4 times the processor time of this module for a token at 200 a

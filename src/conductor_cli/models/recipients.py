@@ -34,7 +34,7 @@ def is_local(worker: Worker) -> bool:
 def costs_nothing(worker: Worker) -> bool:
     """Return whether a call is known to cost nothing.
 
-    A model file, or a model server of this machine.
+    That is so for a model file, and for a model server of this machine.
     """
     if worker.kind == "llama":
         return True
@@ -45,9 +45,9 @@ def costs_nothing(worker: Worker) -> bool:
 def recipient_of(worker: Worker) -> str:
     """Return who reads what a worker is sent.
 
-    This machine, a known provider, or the host of another address. `UNKNOWN_PROVIDER` where litellm
-    finds the provider by the name of the model alone, and for a program that may send it to
-    anybody.
+    That is this machine, a known provider, or the host of another address. It is `UNKNOWN_PROVIDER`
+    where litellm finds the provider by the name of the model alone, and for a program that may send
+    it to anybody.
     """
     if worker.kind in PROGRAMS:
         recipient = recipient_of_program(worker)
@@ -104,7 +104,7 @@ def is_at_provider(worker: Worker, name: str) -> bool:
 def provider_name(worker: Worker) -> str:
     """Return who serves a remote worker.
 
-    The recipient, and of several servers on this machine the address.
+    That is the recipient, and of several servers on this machine the address.
     """
     recipient = recipient_of(worker)
     if recipient != THIS_MACHINE:
@@ -115,7 +115,7 @@ def provider_name(worker: Worker) -> str:
 def account_of(worker: Worker) -> tuple[str, ...]:
     """Return the address and the key that a remote worker shares with others.
 
-    Empty for a program or a model file.
+    A program and a model file have none.
     """
     if worker.kind not in PRESETS:
         return ()

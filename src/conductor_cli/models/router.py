@@ -1,6 +1,4 @@
-"""What `conductor tune` writes, and `ask`, `chat` and `serve` use as any other planner.
-
-A router or a guided planner.
+"""Routers and guided planners: `conductor tune` writes them, and runs use them as any planner.
 
 A router is a planner that gives each question whole to one worker. It reads the question with a
 small local model, and multiplies the hidden state by a matrix with a row for each worker. A guided

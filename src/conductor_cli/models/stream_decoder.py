@@ -388,10 +388,7 @@ class ChatReplyDecoder:
 
 
 class _Kept:
-    """What the server wants back in this turn.
-
-    `data` as translators give it, and what `KEPT` names.
-    """
+    """What the server wants back in this turn: `data` of translators, and what `KEPT` names."""
 
     def __init__(self) -> None:
         self.data: dict[str, Any] = {}

@@ -61,7 +61,7 @@ def form_of(listed: object, model: str) -> tuple[Form, bool]:
 def is_cloud_model(model: str) -> bool:
     """Return whether Ollama sends this model's questions to its cloud.
 
-    That accepts schemas and enforces none.
+    The cloud accepts schemas and enforces none.
     """
     return model.strip().lower().endswith("cloud")
 
@@ -81,7 +81,7 @@ _NO_CHAT_TYPES: Final = ("embedding", "image", "rerank", "audio", "moderation", 
 def answers_questions(model: str) -> bool:
     """Return whether a model of this name may be one that answers questions.
 
-    No embeddings, no speech, no images. Of a path only its end counts.
+    Models of embeddings, of speech and of images do not. Of a path only its end counts.
     """
     return bool(model) and _NO_CHAT.search(model.rstrip("/").rpartition("/")[2]) is None
 
@@ -89,7 +89,7 @@ def answers_questions(model: str) -> bool:
 def is_local_chat_model(model: str) -> bool:
     """Return whether a model of this name answers questions on the server that lists it.
 
-    Not in a cloud.
+    One in a cloud does not.
     """
     return answers_questions(model) and not is_cloud_model(model)
 
@@ -97,7 +97,8 @@ def is_local_chat_model(model: str) -> bool:
 def first_chat_model(listed: object) -> str:
     """Return the first chat model in a server's list (`GET /models`); empty for none.
 
-    Where all have names of other models, the first that is not one of embeddings or in a cloud.
+    Where all have names of other models, it is the first that is neither one of embeddings nor in
+    a cloud.
     """
     names = []
     for entry in tables_in(table_of(listed).get("data")):
@@ -113,7 +114,7 @@ def first_chat_model(listed: object) -> str:
 def constraint_of(form: Form, dropped: frozenset[str], *, schemas: bool) -> Constraint:
     """Return what a server holds a reply to, once it has refused `dropped`.
 
-    `schemas` if it enforces those.
+    `schemas` says that it enforces those.
     """
     if form not in ("ask", "response_format") and form not in dropped:
         return "grammar"

@@ -1,9 +1,9 @@
 """A program that is to run: what it gets of this process, and what it sees under bubblewrap.
 
-For Linux and macOS. In a sandbox it has the system's programs, its own files, and one directory
-that it may write. Nothing else of the disk exists for it: no home directory, no keys, no settings
-or traces of conductor, and no socket of another program, since a socket could send what a missing
-network cannot.
+It works on Linux and macOS. In a sandbox the program has the system's programs, its own files, and
+one directory that it may write. Nothing else of the disk exists for it: no home directory, no keys,
+no settings or traces of conductor, and no socket of another program, since a socket could send what
+a missing network cannot.
 """
 
 from __future__ import annotations

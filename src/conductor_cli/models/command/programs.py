@@ -112,7 +112,7 @@ def is_confined(worker: Worker) -> bool:
 def recipient_of_program(worker: Worker) -> str:
     """Return who reads what a program is sent.
 
-    A provider, `LOCAL` for this machine alone, else `UNKNOWN_PROVIDER`.
+    That is a provider, `LOCAL` for this machine alone, else `UNKNOWN_PROVIDER`.
 
     The provider of a preset is the one that its program uses by itself. Arguments, a command line
     or variables of the user's own may lead it elsewhere, so they make the provider unknown unless

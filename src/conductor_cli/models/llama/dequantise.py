@@ -1,6 +1,4 @@
-"""The weights of a GGUF file as transformers reads them.
-
-A directory with `config.json` and safetensors files.
+"""The weights of a GGUF file as transformers reads them: `config.json` and safetensors files.
 
 A matrix holds exactly what the file's quantised numbers stand for, rounded to 16 bits, which is
 finer than any quantisation. So a training computes with the very weights that llama.cpp runs. How

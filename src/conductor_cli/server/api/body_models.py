@@ -283,7 +283,7 @@ StopTexts = Annotated[
 def kind_of_tool(type_name: str) -> str:
     """Return the kind of a tool that is no function, without its version.
 
-    `web_search` for `web_search_20250305`.
+    It is `web_search` for `web_search_20250305`.
     """
     return one_line(re.sub(r"_(?:preview|20\d\d(?:_?\d\d){2})", "", type_name))[:60]
 
@@ -455,10 +455,9 @@ def is_unknown_detail(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Upload:
-    """What a message carries.
+    """What a message carries: an image, a PDF document, or a file of `text`.
 
-    An image, whose `size` is in pixels, a PDF document, or a file of `text`. `detail` is what was
-    asked for in the same object.
+    `size` is that of an image in pixels, and `detail` what was asked for in the same object.
     """
 
     content: bytes
@@ -556,9 +555,10 @@ MAX_FILE_NAME: Final = 200  # Characters of a name that are kept
 
 
 class AttachmentCollector:
-    """Collects what the messages of one request carry. `blobs` are the bytes by their SHA-256.
+    """Collects what the messages of one request carry.
 
-    `texts` are the files of text, by the words that stand for each in a message.
+    `blobs` are the bytes by their SHA-256. `texts` are the files of text, by the words that stand
+    for each in a message.
 
     What is sent twice, as in each turn of a conversation, is one attachment with one name. Only
     the detail that is asked for may differ.
@@ -609,10 +609,7 @@ class AttachmentCollector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentPieces:
-    """What the parts of a content became.
-
-    Texts, what they carry, and calls or results, in order.
-    """
+    """What the parts of a content became, in order: texts, what they carry, calls and results."""
 
     pieces: tuple[str | Attachment | ToolCall | Message, ...]
 
@@ -646,7 +643,7 @@ class ContentPieces:
 def late_instructions(texts: Iterable[str]) -> Iterator[Message]:
     """Yield a client's instructions in the middle of a conversation as a text of the user.
 
-    Nothing where all are empty.
+    Where all are empty there is none.
 
     Moved to the beginning they would change what all later requests begin with, and with it what
     providers remember; and what they replace would stand beside them.

@@ -1,6 +1,4 @@
-"""What a client is told when a run, or what comes before it, fails.
-
-Status, code and words of every API. Pure.
+"""What a client is told when a run, or what comes before it, fails: status, code and words. Pure.
 
 A conversation that no model can hold is told in the words by which clients know it: a coding client
 then shortens it and goes on; any other wording ends its work. The numbers are those that the

@@ -190,10 +190,7 @@ class _ResultBlock(Part):
 
 
 class _DroppedBlock(Part):
-    """A block of an earlier reply that no worker needs.
-
-    Thinking, and what Anthropic's servers did.
-    """
+    """A block of an earlier reply that no worker needs: thinking, or what Anthropic itself did."""
 
     is_left_out: ClassVar[bool] = True
     type: str
@@ -254,7 +251,7 @@ class _MessagesTurn(Body):
 class _Tool(Body):
     """A tool of the client.
 
-    Or, with another type, one that Anthropic's servers run or its models are trained for.
+    With another type it is one that Anthropic's servers run, or that its models are trained for.
     """
 
     type: str | None = None

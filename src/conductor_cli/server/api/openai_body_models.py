@@ -170,10 +170,7 @@ class _Allowed(Body):
 
 
 class ToolChoiceField(Body):
-    """A choice among the tools.
-
-    A mode, one function, or a mode and the functions that are allowed.
-    """
+    """A choice among the tools: a mode, one function, or a mode and the functions allowed."""
 
     type: str
     name: str | None = None

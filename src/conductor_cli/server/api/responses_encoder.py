@@ -28,10 +28,7 @@ INCOMPLETE: Final = {"length": "max_output_tokens", "refusal": "content_filter"}
 
 @dataclass(frozen=True, slots=True)
 class _ItemKind:
-    """How one kind of item is written.
-
-    Its type, its list of one part, and the events of that part.
-    """
+    """How one kind of item is written: its type, its list of one part, and that part's events."""
 
     type: str
     prefix: str

@@ -1,6 +1,4 @@
-"""Connections that cost little.
-
-Bounds of time and size below HTTP, where a middleware sees nothing yet.
+"""Bounds of time and size below HTTP, where a middleware sees nothing yet: connections cost little.
 
 uvicorn waits without end for a client that never sends its headers, and for one that never reads
 its answer.

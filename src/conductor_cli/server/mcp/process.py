@@ -1,8 +1,6 @@
-"""`conductor mcp` as a process.
+"""`conductor mcp` as a process, which serves one client over standard input and output.
 
-One client over standard input and output, from its first message to its last.
-
-One JSON-RPC message per line, each of bounded size. While the server runs, descriptor 0 leads to
+A line is one JSON-RPC message of bounded size. While the server runs, descriptor 0 leads to
 the null device and 1 to standard error, so that nothing in this process, and no child of it, can
 read from the protocol or print into it. The SDK's transport gets files of ours, because its own
 have no bound for a line, drop what is no message, and do not end while a client does not read.

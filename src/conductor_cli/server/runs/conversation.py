@@ -1,6 +1,4 @@
-"""From a client's conversation to what is run.
-
-A new question, or the same worker goes on with results.
+"""From a client's conversation to what is run: a question, or a worker that goes on with results.
 
 A client sends its whole conversation each time. Where it ends with the results of tool calls, the
 signed ids of these calls say which worker asked, and that one goes on without a plan. If the trace
@@ -650,10 +648,7 @@ def _ordered(talk: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _answers(turn: Message, after: Sequence[Message]) -> Iterator[Message]:
-    """Yield what comes after a turn with calls.
-
-    A result for each, in their order, then all the rest.
-    """
+    """Yield what comes after a turn with calls: their results in order, then all the rest."""
     results = dict[str, Message]()
     rest = list[Message]()
     call_ids = [call.id for call in turn.tool_calls]

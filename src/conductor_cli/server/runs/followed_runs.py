@@ -193,7 +193,7 @@ class FollowedRuns:
     async def _get(self, http: Request) -> dict[str, Any] | RunAnswer:
         """Return a response, or with `stream` its events.
 
-        All, or those after `starting_after` or `Last-Event-ID`.
+        The events are all, or those after `starting_after` or `Last-Event-ID`.
         """
         served = await self._run_of(http)
         if http.query_params.get("stream") == "true":

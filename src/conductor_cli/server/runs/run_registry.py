@@ -4,7 +4,7 @@ A run belongs to the registry. A client reads it from its beginning, whenever it
 lost its connection and sends the same request again goes on with the run that is there, and pays
 once. When nobody has read a run for a while, it is stopped. So many runs go on at once; those that
 wait are taken from their owners in turn, so that somebody who sends 200 requests waits behind
-themselves. asyncio only; not for threads.
+themselves. All of it belongs to one loop, and not to threads.
 """
 
 from __future__ import annotations
