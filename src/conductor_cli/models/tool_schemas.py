@@ -73,52 +73,66 @@ def simple_schema(
     What a reference names stands in its place. Where a schema holds itself, the inner one says only
     its type. A reference to another document is a `ModelError` that names `tool` and `api`.
     """
-    count = 0
+    return _Simplifier(schema, keywords, tool, api).simplify(schema)
 
-    def refused(why: str) -> ModelError:
-        message = f"{api} cannot be sent the schema of the tool {tool!r:.80}: it {why}"
-        return ModelError("refused", message, hint="leave the tool out, or use another worker")
 
-    def simple(part: object, inside: tuple[str, ...], depth: int) -> dict[str, Any]:
-        """`inside` are the references that lead to this schema."""
-        nonlocal count
-        count += 1
-        if depth > _MAX_DEPTH or count > _MAX_NODES:
-            raise refused("is too large")
+class _Simplifier:
+    """Rewrites the parts of `schema` for `simple_schema`."""
+
+    def __init__(
+        self, schema: Mapping[str, Any], keywords: Collection[str], tool: str, api: str
+    ) -> None:
+        self._schema = schema
+        self._keywords = keywords
+        self._tool = tool
+        self._api = api
+        self._count = 0
+
+    def simplify(
+        self, part: object, inside: tuple[str, ...] = (), depth: int = 0
+    ) -> dict[str, Any]:
+        """Return a part of the schema, to which the references `inside` lead."""
+        self._count += 1
+        if depth > _MAX_DEPTH or self._count > _MAX_NODES:
+            raise self._refused("is too large")
         if not isinstance(part, Mapping):  # `true` allows everything
             return {}
         name = part.get("$ref")
         if isinstance(name, str):
-            target = _named(schema, name)
+            target = _named(self._schema, name)
             if target is None:
-                raise refused(f"refers to {name!r:.80}, which is not in it")
+                raise self._refused(f"refers to {name!r:.80}, which is not in it")
             if name in inside:
                 return _only_type(target)
-            return simple({**target, **_without(part, "$ref")}, (*inside, name), depth + 1)
+            return self.simplify({**target, **_without(part, "$ref")}, (*inside, name), depth + 1)
         if "const" in part and "enum" not in part:
             part = {**part, "enum": [part["const"]]}
         kept = {}
         for keyword, value in part.items():
-            if keyword in keywords:
-                kept[keyword] = simple_value(keyword, value, inside, depth + 1)
+            if keyword in self._keywords:
+                kept[keyword] = self._simple_value(keyword, value, inside, depth + 1)
         return kept
 
-    def simple_value(name: str, value: object, inside: tuple[str, ...], depth: int) -> object:
-        if name == "properties":
+    def _simple_value(
+        self, keyword: str, value: object, inside: tuple[str, ...], depth: int
+    ) -> object:
+        if keyword == "properties":
             properties = {}
-            for key, item in table_of(value).items():
-                if item is not False:  # `false` forbids a property, so it is not offered
-                    properties[str(key)] = simple(item, inside, depth)
+            for name, part in table_of(value).items():
+                if part is not False:  # `false` forbids a property, so it is not offered
+                    properties[str(name)] = self.simplify(part, inside, depth)
             return properties
-        if name in (*_BRANCHES, "prefixItems"):
+        if keyword in (*_BRANCHES, "prefixItems"):
             if not isinstance(value, list):
                 return []
-            return [simple(item, inside, depth) for item in value]
-        if name in ("items", "additionalProperties") and not isinstance(value, bool):
-            return simple(value, inside, depth)
+            return [self.simplify(part, inside, depth) for part in value]
+        if keyword in ("items", "additionalProperties") and not isinstance(value, bool):
+            return self.simplify(value, inside, depth)
         return value
 
-    return simple(schema, (), 0)
+    def _refused(self, why: str) -> ModelError:
+        message = f"{self._api} cannot be sent the schema of the tool {self._tool!r:.80}: it {why}"
+        return ModelError("refused", message, hint="leave the tool out, or use another worker")
 
 
 def _without(schema: Mapping[str, Any], *keywords: str) -> dict[str, Any]:
