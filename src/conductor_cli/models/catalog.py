@@ -69,17 +69,7 @@ def open_model(
     """
     check_options(worker)
     if worker.kind == "llama":
-        from conductor_cli.models.llama.adapter import Llama
-        from conductor_cli.models.llama.loading import LlamaOptions
-
-        if not worker.model:
-            raise OptionError(
-                worker, "model", "names no file", 'for example: model = "/models/some.gguf"'
-            )
-        path = Path(worker.model).expanduser()
-        if path.suffix == SUFFIX:
-            return Router(path)
-        return Llama(path, LlamaOptions(**_loading_options(worker)))
+        return _llama(worker)
     if worker.kind == "scripted":
         return _scripted(worker)
     if secrets is None:
@@ -104,6 +94,21 @@ def open_model(
     from conductor_cli.models.several_servers import SeveralServers
 
     return SeveralServers(models)
+
+
+def _llama(worker: Worker) -> Model:
+    """Return a model of a file, or the router that the file holds."""
+    from conductor_cli.models.llama.adapter import Llama
+    from conductor_cli.models.llama.loading import LlamaOptions
+
+    if not worker.model:
+        raise OptionError(
+            worker, "model", "names no file", 'for example: model = "/models/some.gguf"'
+        )
+    path = Path(worker.model).expanduser()
+    if path.suffix == SUFFIX:
+        return Router(path)
+    return Llama(path, LlamaOptions(**_loading_options(worker)))
 
 
 def _loading_options(worker: Worker) -> dict[str, Any]:

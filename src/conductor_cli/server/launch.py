@@ -20,12 +20,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Thread
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.mappings import without_none
@@ -36,6 +36,7 @@ from conductor_cli.server.client_keys import make_key
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
+    from conductor_cli.app.check_results import CheckResult
     from conductor_cli.server.options import ServerOptions
 
 MODEL: Final = "conductor"
@@ -309,6 +310,22 @@ async def check_ready(options: ServerOptions) -> int:
         return client_context(workers)
     finally:
         await opened.close()
+
+
+async def _require_answer(problem: str, tests: Iterable[Coroutine[Any, Any, CheckResult]]) -> None:
+    """Wait for the first test that does not fail. Raises `ConfigError` where all fail."""
+    running = [asyncio.create_task(test) for test in tests]
+    failed = []
+    for done in asyncio.as_completed(running):
+        result = await done
+        if result.state != "failed":
+            for task in running:
+                task.cancel()
+            return
+        failed.append(result)
+    hint = failed[0].hint or "see: conductor doctor"
+    reasons = "; ".join(result.text for result in failed)
+    raise ConfigError(f"{problem}: {reasons}", hint=hint)
 
 
 @contextmanager

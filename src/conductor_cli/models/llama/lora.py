@@ -72,12 +72,7 @@ def convert_adapter(  # noqa: PLR0913 - where from and to, and what is known of 
         )
         hint = "convert it with llama.cpp's convert_lora_to_gguf.py"
         raise ModelError("file", problem, hint=hint)
-    try:
-        alpha = float(json.loads((source / "adapter_config.json").read_text())["lora_alpha"])
-        arrays = load_file(source / "adapter_model.safetensors")
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        problem = f"the adapter in {source} cannot be read: {short_line(str(error))}"
-        raise ModelError("file", problem, hint="train again") from error
+    alpha, arrays = _read_trained(source)
     names = get_tensor_name_map(ARCHITECTURES[architecture], layers)
     writer = GGUFWriter(None, architecture)
     writer.add_type("adapter")
@@ -95,9 +90,8 @@ def convert_adapter(  # noqa: PLR0913 - where from and to, and what is known of 
             raise ModelError("file", problem, hint="name the model that it was trained on")
         first = arrays[key]
         second = arrays[key.replace(".lora_A.", ".lora_B.")]
-        is_query = name.endswith(".attn_q")
         is_key = name.endswith(".attn_k")
-        if architecture == "llama" and (is_query or is_key):
+        if architecture == "llama" and (is_key or name.endswith(".attn_q")):
             count = 0
             if heads is not None:
                 count = heads[is_key]
@@ -109,6 +103,16 @@ def convert_adapter(  # noqa: PLR0913 - where from and to, and what is known of 
         writer.add_tensor(f"{name}.weight.lora_a", first.astype(number))
         writer.add_tensor(f"{name}.weight.lora_b", second.astype(number))
     write_gguf(out, writer)
+
+
+def _read_trained(source: Path) -> tuple[float, dict[str, Any]]:
+    """Return the alpha of a saved adapter, and its arrays. Raises `ModelError` of kind `file`."""
+    try:
+        alpha = float(json.loads((source / "adapter_config.json").read_text())["lora_alpha"])
+        return alpha, load_file(source / "adapter_model.safetensors")
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        problem = f"the adapter in {source} cannot be read: {short_line(str(error))}"
+        raise ModelError("file", problem, hint="train again") from error
 
 
 def _in_pairs(array: Any, heads: int) -> Any:  # noqa: ANN401 - of numpy

@@ -370,7 +370,17 @@ def narrowed(
     """
     values = dict(settings.values)
     origins = dict(settings.origins)
-    # Money goes through text, because a float is not exact.
+    _lower_limits(values, origins, arguments, planned)
+    _add_rules(values, origins, arguments)
+    return replace(settings, values=values, origins=origins)
+
+
+def _lower_limits(
+    values: dict[str, Any],
+    origins: dict[str, str],
+    arguments: Mapping[str, Any],
+    planned: PlanFile | None,
+) -> None:
     limits = {LIMITS[name]: arguments[name] for name in LIMITS if name in arguments}
     named = {setting: name for name, setting in LIMITS.items()}
     for setting, value in [*(planned.limits if planned else {}).items(), *limits.items()]:
@@ -379,9 +389,9 @@ def narrowed(
         name = setting
         if setting in limits:
             name = named.get(setting, setting)
-        requested = _checked(
-            setting, name, Decimal(str(value)) if setting == "limits.cost" else value
-        )
+        # Money goes through text, because a float is not exact.
+        exact = Decimal(str(value)) if setting == "limits.cost" else value
+        requested = _checked(setting, name, exact)
         most = values[setting]
         if setting == "limits.review":
             most = max(most, 1)  # any call may choose the mode ultra, which appends one review
@@ -393,20 +403,21 @@ def narrowed(
         if requested != most:
             values[setting] = requested
             origins[setting] = "the call"
+
+
+def _add_rules(
+    values: dict[str, Any], origins: dict[str, str], arguments: Mapping[str, Any]
+) -> None:
     for name, setting in RULES.items():
         if name not in arguments:
             continue
-        item = find_setting(setting)
-        if arguments[name] is False:
-            if values[setting]:
-                message = (
-                    f"{name} cannot be switched off: the settings keep everything on this machine"
-                )
-                hint = f"{setting} is from {origins[setting]}"
-                raise PolicyError(message, hint=hint)
-            continue
-        narrow(values, origins, item, _checked(setting, name, arguments[name]), "the call")
-    return replace(settings, values=values, origins=origins)
+        value = arguments[name]
+        if value is False and values[setting]:
+            message = f"{name} cannot be switched off: the settings keep everything on this machine"
+            raise PolicyError(message, hint=f"{setting} is from {origins[setting]}")
+        if value is not False:
+            item = find_setting(setting)
+            narrow(values, origins, item, _checked(setting, name, value), "the call")
 
 
 def _checked(setting: str, name: str, value: Any) -> Any:  # noqa: ANN401 - any JSON value

@@ -75,16 +75,7 @@ def outcome_of(
     refusal = ""
     if trace.state == "failed":
         refusal = refusal_in(trace.error)
-    # Clients try again after an error; an end for the reason `length` they take for a limit that
-    # their user should raise. So an answer that is the beginning of one whose worker failed is an
-    # error.
-    broke_off = (
-        trace.partial
-        and trace.error is not None
-        and trace.error.kind in ("worker", "unreachable")
-        and all(record.text != trace.answer for record in trace.steps if record.state == "done")
-    )
-    if not refusal and (trace.state != "finished" or broke_off):
+    if not refusal and (trace.state != "finished" or _broke_off(trace)):
         error = trace.error or Failure(kind="internal", message="the run has no end")
         attempts = list[Failure]()
         for record in trace.steps:
@@ -110,6 +101,19 @@ def outcome_of(
         seconds=trace.at,
         quotes_files=trace.question.holds_files,
     )
+
+
+def _broke_off(trace: Trace) -> bool:
+    """Return whether the answer of a run is the beginning of one whose worker failed.
+
+    Clients try again after an error. An end for the reason `length` they take for a limit that
+    their user should raise, so such an answer is an error.
+    """
+    if not trace.partial or trace.error is None:
+        return False
+    if trace.error.kind not in ("worker", "unreachable"):
+        return False
+    return all(record.text != trace.answer for record in trace.steps if record.state == "done")
 
 
 def _finish_of(trace: Trace, last: StepRecord | None) -> Finish:
