@@ -50,9 +50,10 @@ from conductor_cli.models.http import DONE, SseParser, parse_frames
 from conductor_cli.models.llama.gguf import check_model_file, read_header
 from conductor_cli.models.stream_decoder import ChatReplyDecoder
 from conductor_cli.server.api.apis import APIS
-from conductor_cli.server.api.body_models import AttachmentCollector, read_document
+from conductor_cli.server.api.body_models import AttachmentCollector
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError
+from conductor_cli.server.api.uploads import read_document
 from conductor_cli.server.http.body import read_json_body
 from conductor_cli.server.mcp.tools import TOOLS, narrowed, read_arguments, read_plan, read_question
 from conductor_cli.state.run_summary import summarize_run

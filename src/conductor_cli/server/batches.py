@@ -43,7 +43,7 @@ from conductor_cli.core.errors import (
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.turns import CURRENT_CLIENT, FairPlaces
 from conductor_cli.run.budget import Budget
-from conductor_cli.server.api.body_models import refused
+from conductor_cli.server.api.body_faults import refused
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.ignored_fields import unread_fields
 from conductor_cli.server.api.request import RequestError, ServedAnswer

@@ -23,7 +23,7 @@ from conductor_cli.core.bounded_parsing import parse_whole_number
 from conductor_cli.core.mappings import without_keys
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.turns import FairPlaces
-from conductor_cli.server.api.body_models import refused
+from conductor_cli.server.api.body_faults import refused
 from conductor_cli.server.api.ignored_fields import unread_fields
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.http.access import MAX_UPLOAD, UPLOADS, Principal, principal_of

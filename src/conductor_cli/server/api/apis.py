@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from conductor_cli.core.chat import text_size
 from conductor_cli.programs.schema_check import size_of
-from conductor_cli.server.api.body_models import refused
+from conductor_cli.server.api.body_faults import refused
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.compaction import CompactionApi
 from conductor_cli.server.api.errors import TOO_LONG

@@ -1,6 +1,4 @@
-"""The bodies of requests as pydantic models: what all APIs share, and errors that name the field.
-
-Pure.
+"""The bodies of requests as pydantic models: what all APIs share. Pure.
 
 A model declares what an API reads; other fields of an object are left unread, and null counts as
 left out. What a model cannot say (a tool that was chosen and is not there) is checked where its
@@ -9,11 +7,9 @@ body becomes a `ClientRequest`.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
@@ -28,7 +24,6 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from conductor_cli.core.chat import (
     Attachment,
@@ -39,63 +34,30 @@ from conductor_cli.core.chat import (
     ToolCall,
     ToolChoice,
 )
-from conductor_cli.core.media import (
-    PDF,
-    SUFFIXES,
-    describe_encoding,
-    describe_refused,
-    guess_encoding,
-    image_size,
-    media_type_of,
-)
+from conductor_cli.core.media import PDF, SUFFIXES
 from conductor_cli.core.question import File, fence, quoted_file
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.schema_check import CheckStopped, find_schema_fault
-from conductor_cli.server.api.request import ClientRequest, RequestError
+from conductor_cli.server.api.body_faults import (
+    MISSING,
+    describe_fault,
+    fault,
+    quoted,
+    refused,
+    shown_word,
+)
+from conductor_cli.server.api.request import ClientRequest
+from conductor_cli.server.api.uploads import Upload
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
-MISSING: Final = "missing_required_parameter"
 NO_SCREENS: Final = (
     "cannot be served: the results of this tool are screens, which are not sent to workers"
 )
 
 Choice = tuple[tuple[Tool, ...], ToolChoice | Tool, Sequence[str]]
 """The tools that may be called, the choice among them, and which hosted ones the answer needs."""
-
-_PROBLEMS: Final = {
-    "missing": "is missing",
-    "union_tag_not_found": "is missing",
-    "string_type": "must be a string",
-    "int_type": "must be a whole number",
-    "float_type": "must be a number",
-    "finite_number": "must be a number",
-    "bool_type": "must be true or false",
-    "list_type": "must be an array",
-    "dict_type": "must be an object",
-    "model_type": "must be an object",
-    "model_attributes_type": "must be an object",
-    "greater_than": "must be more than {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than_equal": "must be at most {le}",
-    "too_short": "is empty",
-    "string_too_short": "is empty",
-    "too_long": "has more than {max_length} entries",
-    "string_too_long": "is longer than {max_length} characters",
-    "literal_error": "is {input}, which is not known: it can be {expected}",
-    "union_tag_invalid": "is {input}, which cannot be served: it can be {expected_tags}",
-    "extra_forbidden": "is not known: there are {known}",
-    "string_unicode": "is not text",
-}
-"""What is wrong with a field, by pydantic's word for it."""
-
-_CODES_OF_PROBLEMS: Final = {
-    "union_tag_invalid": "unsupported_content",
-    "missing": MISSING,
-    "union_tag_not_found": MISSING,
-}
-"""The codes of these problems that say more than that a value or its type is not valid."""
 
 
 class Body(BaseModel):
@@ -120,94 +82,6 @@ def validate_body(model: type[M], body: Mapping[str, Any]) -> M:
     except ValidationError as error:
         param, text, code = describe_fault(error, model, body)
         raise refused(param, text, code) from None
-
-
-def describe_fault(
-    error: ValidationError, model: type[BaseModel], body: object
-) -> tuple[str, str, str]:
-    """Return the field of the first fault, what is wrong with it, and a code.
-
-    The value itself may be megabytes.
-    """
-    first = error.errors(include_url=False)[0]
-    kind = first["type"]
-    values = dict(first.get("ctx", {}))
-    param, value = _find_field(body, first["loc"], is_missing=kind == "missing")
-    if kind.startswith("union_tag"):
-        param = f"{param}.type"
-        value = values.get("tag")
-    param = one_line(param.removeprefix("."))[:200]
-    if first["input"] is None and kind.endswith("_type"):
-        kind = "missing"  # null counts as left out
-    if kind not in _PROBLEMS:
-        return param, first["msg"], kind if kind in _CODES else "invalid_value"
-    values["input"] = quoted(value) if isinstance(value, str) else "of another type"
-    values["known"] = ", ".join(model.model_fields)
-    if "expected_tags" in values:  # one of them is a name of our own, which nobody can send
-        values["expected_tags"] = values["expected_tags"].replace(", 'dropped'", "")
-    usual_code = "invalid_type" if "_type" in kind else "invalid_value"
-    return param, _PROBLEMS[kind].format_map(values), _CODES_OF_PROBLEMS.get(kind, usual_code)
-
-
-def _find_field(
-    body: object, location: Sequence[int | str], *, is_missing: bool
-) -> tuple[str, object]:
-    """Return the way to a field, such as `.messages[0].content`, and the value there.
-
-    What is not in the body is the name of a member of a union, unless it is what is missing.
-    """
-    way = ""
-    value = body
-    for depth, part in enumerate(location):
-        if isinstance(part, int) and isinstance(value, list):
-            way = f"{way}[{part}]"
-            value = value[part]
-        elif isinstance(value, dict) and part in value:
-            way = f"{way}.{part}"
-            value = value[part]
-        elif is_missing and depth == len(location) - 1:
-            way = f"{way}.{part}"
-    return way, value
-
-
-def refused(param: str, message: str, code: str = "invalid_value") -> RequestError:
-    """Return the error for a field that cannot be served. `message` goes on after its name."""
-    return RequestError(400, code, f"{param} {message}", param=param)
-
-
-def quoted(value: str) -> str:
-    """Return the beginning of a client's own word, fit for an error message."""
-    return f"'{shown_word(value)}'"
-
-
-def shown_word(value: str) -> str:
-    """Return the beginning of a client's own word, such as the name of a field, on one line."""
-    return one_line(value[:200])[:60]
-
-
-_CODES: Final = frozenset(
-    {
-        "empty_image_file",
-        "invalid_base64_image",
-        "invalid_image",
-        "invalid_image_url",
-        "invalid_type",
-        "unknown_parameter",
-        "unsupported_content",
-        "unsupported_file",
-        "unsupported_image_media_type",
-        "unsupported_parameter",
-    }
-)
-
-
-def fault(message: str, code: str = "invalid_value") -> PydanticCustomError:
-    """Return the error for a value that cannot be served.
-
-    `message` goes on after the name of the field.
-    """
-    assert code == "invalid_value" or code in _CODES
-    return PydanticCustomError(code, "{message}", {"message": message})
 
 
 def impossible(why: str) -> AfterValidator:
@@ -427,128 +301,9 @@ async def require_schema(request: ClientRequest) -> None:
         )
 
 
-# Images and documents
-
-
-_DATA_URL: Final = re.compile(r"data:[^,]{0,200},", re.IGNORECASE)
-
 _ENDINGS: Final[Mapping[str, str]] = {
     kind: suffix for suffix, kind in SUFFIXES.items() if suffix != "jpeg"
 }
-
-KEEPS_NO_FILES: Final = "must be in the request itself: this server keeps no files and fetches none"
-
-
-_DETAILS: Final[Mapping[str, ImageDetail]] = {"low": "low", "high": "high", "original": "original"}
-"""The details that a client may ask for besides `auto`, which is what a provider does by itself."""
-
-
-def detail_of(value: object) -> ImageDetail | None:
-    """Return the detail of an image that a client asks for; None where it asks for none."""
-    return _DETAILS.get(value) if isinstance(value, str) else None
-
-
-def is_unknown_detail(value: object) -> bool:
-    """Return whether a client asks for a detail that nobody here knows."""
-    return value is not None and value != "auto" and detail_of(value) is None
-
-
-@dataclass(frozen=True)
-class Upload:
-    """What a message carries: an image, a PDF document, or a file of `text`.
-
-    `size` is that of an image in pixels, and `detail` what was asked for in the same object.
-    """
-
-    content: bytes
-    media_type: str
-    size: tuple[int, int] = (0, 0)
-    text: str | None = None
-    detail: ImageDetail | None = None
-
-
-def read_image(content: bytes) -> Upload:
-    """Return the bytes of an image with its size. Raises for anything else, as a validator does."""
-    media_type = media_type_of(content)
-    if not media_type.startswith("image/"):
-        description = describe_refused(content) or (
-            "a PDF document" if media_type == PDF else "not an image"
-        )
-        raise fault(
-            f"is {description}; images are PNG, JPEG, GIF or WebP", "unsupported_image_media_type"
-        )
-    size = image_size(content, media_type)
-    if size is None:
-        raise fault("is a damaged or truncated image", "invalid_image")
-    return Upload(content, media_type, size)
-
-
-def read_document(content: bytes) -> Upload:
-    """Return the bytes of a PDF, an image or a text.
-
-    Raises for anything else, as a validator does.
-    """
-    media_type = media_type_of(content)
-    if media_type.startswith("image/"):
-        return read_image(content)
-    if media_type == PDF:
-        return Upload(content, media_type)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        description = (
-            describe_refused(content) or "neither a PDF document, an image, nor a text in UTF-8"
-        )
-        encoding = guess_encoding(content)
-        if encoding:
-            description += f"; {describe_encoding(encoding)}"
-        raise fault(f"is {description}", "unsupported_file")
-    if not text:
-        raise fault("is empty", "unsupported_file")
-    return Upload(content, media_type, text=text)
-
-
-def bytes_of_url(url: str) -> bytes:
-    """Return the bytes of a data URL (RFC 2397) in base64: links are not fetched."""
-    head = _DATA_URL.match(url)
-    if head is None:
-        is_link = url[:8].lower().startswith(("http:", "https:"))
-        problem = "is a link, and this server fetches none" if is_link else "is not a data URL"
-        raise fault(f"{problem}: send data:image/png;base64,…", "invalid_image_url")
-    if not head[0].lower().endswith(";base64,"):
-        raise fault("must be in base64: data:image/png;base64,…", "invalid_base64_image")
-    return bytes_of_base64(url[head.end() :])
-
-
-def bytes_of_base64(text: str) -> bytes:
-    """Return the bytes of a base64 text, which may be broken into lines."""
-    try:
-        decoded = base64.b64decode("".join(text.split()), validate=True)
-    except (binascii.Error, ValueError):
-        raise fault("is not valid base64", "invalid_base64_image") from None
-    if not decoded:
-        raise fault("is empty", "empty_image_file")
-    return decoded
-
-
-def uploaded(decode: Callable[[str], bytes], read: Callable[[bytes], Upload]) -> BeforeValidator:
-    """Read a text, or the `url` of an object, as an upload."""
-
-    def validate(value: object) -> Upload:
-        text = value
-        detail = None
-        if isinstance(value, dict):
-            text = value.get("url")
-            detail = detail_of(value.get("detail"))
-        if text is None:
-            raise fault(KEEPS_NO_FILES, "unsupported_content")
-        if not isinstance(text, str):
-            raise fault("must be a string", "invalid_type")
-        return replace(read(decode(text)), detail=detail)
-
-    return BeforeValidator(validate, json_schema_input_type=str | dict[str, Any])
 
 
 MAX_FILE_NAME: Final = 200  # Characters of a name that are kept

@@ -13,18 +13,15 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field
 
 from conductor_cli.core.chat import Finish, Message, ToolCall
+from conductor_cli.server.api.body_faults import MISSING, fault, refused, shown_word
 from conductor_cli.server.api.body_models import (
-    MISSING,
     AnswerFormat,
     AttachmentCollector,
     Body,
     BoundedList,
     Count,
-    fault,
     impossible,
     late_instructions,
-    refused,
-    shown_word,
     validate_body,
     with_system_text,
 )

@@ -13,7 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
-from conductor_cli.server.api.body_models import Body, Upload, is_unknown_detail, shown_word
+from conductor_cli.server.api.body_faults import shown_word
+from conductor_cli.server.api.body_models import Body
+from conductor_cli.server.api.uploads import Upload, is_unknown_detail
 
 MAX_NAMES: Final = 20  # Names in an answer; how many more there are is told
 

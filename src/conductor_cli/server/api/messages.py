@@ -16,9 +16,8 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from conductor_cli.core.chat import Attachment, Message, Tool, ToolCall, ToolChoice
 from conductor_cli.core.question import fence
 from conductor_cli.core.terminal_text import one_line
+from conductor_cli.server.api.body_faults import MISSING, fault, quoted, refused, shown_word
 from conductor_cli.server.api.body_models import (
-    KEEPS_NO_FILES,
-    MISSING,
     NO_SCREENS,
     AnswerFormat,
     Asking,
@@ -31,22 +30,14 @@ from conductor_cli.server.api.body_models import (
     StopTexts,
     TextPart,
     ToolName,
-    Upload,
     add_tool,
     as_parts,
-    bytes_of_base64,
     choose,
-    fault,
     find_tool,
     impossible,
     kind_of_tool,
     late_instructions,
     left_out_tools,
-    quoted,
-    read_document,
-    read_image,
-    refused,
-    shown_word,
     unique_texts,
     validate_body,
     with_system_text,
@@ -56,6 +47,13 @@ from conductor_cli.server.api.ignored_fields import ignored_fields
 from conductor_cli.server.api.messages_encoder import MessagesEncoder, estimate_length
 from conductor_cli.server.api.openai_body_models import read_sampling
 from conductor_cli.server.api.request import ClientRequest, RequestError
+from conductor_cli.server.api.uploads import (
+    KEEPS_NO_FILES,
+    Upload,
+    bytes_of_base64,
+    read_document,
+    read_image,
+)
 
 BILLING: Final = "x-anthropic-billing-header"
 """How a block of Claude Code's system text begins that differs by task and says nothing to a

@@ -14,8 +14,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from conductor_cli.core.chat import Attachment, Tool, ToolChoice
 from conductor_cli.core.mappings import by_name
+from conductor_cli.server.api.body_faults import MISSING, fault, quoted, refused, shown_word
 from conductor_cli.server.api.body_models import (
-    MISSING,
     NO_SCREENS,
     Asking,
     AttachmentCollector,
@@ -26,32 +26,30 @@ from conductor_cli.server.api.body_models import (
     StopTexts,
     TextPart,
     ToolName,
-    Upload,
     add_tool,
     as_parts,
-    bytes_of_base64,
-    bytes_of_url,
     choose,
-    detail_of,
-    fault,
     find_tool,
     impossible,
-    is_unknown_detail,
     kind_of_tool,
     left_out_tools,
-    quoted,
-    read_document,
-    read_image,
-    refused,
-    shown_word,
     unique_texts,
-    uploaded,
 )
 from conductor_cli.server.api.client_tools import (
     CLIENT_RUN_UNSERVED,
     CUSTOM,
     RESPONSES_TOOLS,
     custom_tool,
+)
+from conductor_cli.server.api.uploads import (
+    Upload,
+    bytes_of_base64,
+    bytes_of_url,
+    detail_of,
+    is_unknown_detail,
+    read_document,
+    read_image,
+    uploaded,
 )
 
 _MODES: Final[Mapping[str, ToolChoice]] = {"auto": "auto", "none": "none", "required": "required"}

@@ -16,19 +16,15 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from conductor_cli.core.chat import Message, ToolCall
 from conductor_cli.core.mappings import without_keys
 from conductor_cli.core.question import fence
+from conductor_cli.server.api.body_faults import MISSING, fault, quoted, refused, shown_word
 from conductor_cli.server.api.body_models import (
-    MISSING,
     AnswerFormat,
     AttachmentCollector,
     Body,
     BoundedList,
     Count,
-    fault,
     impossible,
     late_instructions,
-    quoted,
-    refused,
-    shown_word,
     validate_body,
     with_system_text,
 )

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.errors import ConductorError
-from conductor_cli.server.api.body_models import refused
+from conductor_cli.server.api.body_faults import refused
 from conductor_cli.server.api.errors import error_body, request_error
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.api.responses_encoder import RESPONSE

@@ -23,7 +23,8 @@ from conductor_cli.core.question import File, Question
 from conductor_cli.core.secret_files import is_secret_name, is_secret_text
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.schema_check import size_of
-from conductor_cli.server.api.body_models import BoundedList, describe_fault
+from conductor_cli.server.api.body_faults import describe_fault
+from conductor_cli.server.api.body_models import BoundedList
 
 MAX_ATTACHED_FILES: Final = 100  # Files that one question may bring
 # Steps of a plan that a client gives. A model writes at most `MAX_STEPS`

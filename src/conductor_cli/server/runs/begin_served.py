@@ -17,7 +17,8 @@ from conductor_cli.core.serialization import encode_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.programs.turns import CURRENT_CLIENT
 from conductor_cli.server.api.apis import APIS, parse_sized
-from conductor_cli.server.api.body_models import refused, require_schema
+from conductor_cli.server.api.body_faults import refused
+from conductor_cli.server.api.body_models import require_schema
 from conductor_cli.server.api.request import (
     ClientRequest,
     RequestError,

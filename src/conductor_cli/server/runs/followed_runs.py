@@ -27,7 +27,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import StateUnavailable, UsageError
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.run.orchestra import new_run_id
-from conductor_cli.server.api.body_models import refused
+from conductor_cli.server.api.body_faults import refused
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 from conductor_cli.server.api.responses import ResponsesApi
 from conductor_cli.server.api.responses_encoder import RESPONSE, ResponsesEncoder
