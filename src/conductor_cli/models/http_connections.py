@@ -58,6 +58,9 @@ _SAFE: Final = "/%:@!$&'()*+,;=~?[]"
 Origin = tuple[str, str, int]
 """Scheme, host, port."""
 
+_Address = tuple[Any, ...]
+"""Family, type, protocol, canonical name and socket address, as `getaddrinfo` has them."""
+
 TakePiece = Callable[[bytes], bool]
 """Takes what has arrived of a body; False where whoever waits for `piece` is to have it."""
 
@@ -185,27 +188,26 @@ class DirectClient:
             entries.append(
                 await asyncio.to_thread(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
             )
-        addresses = list(chain.from_iterable(entries))
-        first_family = addresses[0][0]
-        of_first_family = []
-        of_others = []
-        for address in addresses:
-            if address[0] == first_family:
-                of_first_family.append(address)
-            else:
-                of_others.append(address)
         attempts = []
-        for address in chain.from_iterable(zip_longest(of_first_family, of_others)):
-            if address is not None:
-                attempt = partial(
-                    loop.create_connection,
-                    lambda: _Connection(origin, self._all),
-                    *address[4][:2],
-                    ssl=self._tls if scheme == "https" else None,
-                    server_hostname=host if scheme == "https" else None,
-                )
-                attempts.append(attempt)
+        for address in _by_turns([*chain.from_iterable(entries)]):
+            attempt = partial(
+                loop.create_connection,
+                lambda: _Connection(origin, self._all),
+                *address[4][:2],
+                ssl=self._tls if scheme == "https" else None,
+                server_hostname=host if scheme == "https" else None,
+            )
+            attempts.append(attempt)
         return await _first_connected(attempts)
+
+
+def _by_turns(addresses: Sequence[_Address]) -> list[_Address]:
+    """Return addresses so that the kind of the first one and the other kinds take turns."""
+    first_family = addresses[0][0]
+    of_first_family = [address for address in addresses if address[0] == first_family]
+    of_others = [address for address in addresses if address[0] != first_family]
+    turns = chain.from_iterable(zip_longest(of_first_family, of_others))
+    return [address for address in turns if address is not None]
 
 
 async def _first_connected(attempts: Sequence[_Attempt]) -> _Connection:

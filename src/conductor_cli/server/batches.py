@@ -168,8 +168,8 @@ class Batches:
                 except (ConductorError, OSError):
                     pass  # a database or a disk that is away is asked again
                 except Exception as error:  # noqa: BLE001
-                    # One damaged record must not end the batches under way
-                    # It may quote a prompt
+                    # One damaged record must not end the batches under way. The error may quote a
+                    # prompt, so only what it is and where it arose is logged.
                     log.error("open batches: %s", describe_error(error))  # noqa: TRY400
                 await asyncio.sleep(SCAN_SECONDS)
         finally:
@@ -271,8 +271,7 @@ class Batches:
                     async with work.held():
                         await work.perform()
         except (OSError, ConductorError) as error:
-            # The disk is full, say: the next scan tries again
-            # It may quote a prompt
+            # The disk may be full: the next scan tries again. The error may quote a prompt.
             log.error("the batch %s cannot go on: %s", name, describe_error(error))  # noqa: TRY400
 
     async def _ask(self, record: Record, item: BatchItem) -> BatchResult:

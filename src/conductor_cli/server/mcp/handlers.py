@@ -42,7 +42,7 @@ from conductor_cli.app.traces import (
 )
 from conductor_cli.app.worker_selection import keep_policy_of
 from conductor_cli.core.errors import ConductorError, Failure, LimitReached, UsageError
-from conductor_cli.core.estimate import ZERO, estimate_steps
+from conductor_cli.core.estimate import ZERO, PlanEstimate, estimate_steps
 from conductor_cli.core.events import (
     Event,
     PlanDelta,
@@ -333,9 +333,8 @@ def share_done(trace: Trace) -> float:
             done += 0.33
     steps = max(len(trace.steps), 1)
     if trace.plan is None:
-        return PLANNING_SHARE * len(trace.steps) / MAX_STEPS + (1 - PLANNING_SHARE) * done / max(
-            MAX_STEPS, steps
-        )
+        planned = PLANNING_SHARE * len(trace.steps) / MAX_STEPS
+        return planned + (1 - PLANNING_SHARE) * done / max(MAX_STEPS, steps)
     return PLANNING_SHARE + (1 - PLANNING_SHARE) * done / steps
 
 
@@ -435,14 +434,8 @@ def plan_result(run: Run, limits: Limits) -> CallToolResult:
         lines.append(
             f"{number}. {step.worker} (sees {reads}; read by {reader}): {one_line(step.subtask)}"
         )
-    (low, high) = estimate.tokens
-    (least, most) = estimate.cost
-    unpriced = ""
-    if estimate.unpriced:
-        unpriced = f", and {format_count(estimate.unpriced, 'call')} without a known price"
-    cost = f"{format_money(least)} to {format_money(most)}{unpriced}"
     lines += [
-        f"Estimate: {format_count(estimate.calls, 'call')}, {low:,} to {high:,} tokens, {cost}.",
+        _estimate_line(estimate),
         *_notes(trace),
         (
             f"To run it as it is, call the tool run with run={trace.run}. To change it, give it as "
@@ -452,6 +445,16 @@ def plan_result(run: Run, limits: Limits) -> CallToolResult:
     return result_of(
         "\n".join(lines), format_plan_file(run.question, trace.plan, limits, run.team.pool.names)
     )
+
+
+def _estimate_line(estimate: PlanEstimate) -> str:
+    low, high = estimate.tokens
+    least, most = estimate.cost
+    cost = f"{format_money(least)} to {format_money(most)}"
+    if estimate.unpriced:
+        cost += f", and {format_count(estimate.unpriced, 'call')} without a known price"
+    calls = format_count(estimate.calls, "call")
+    return f"Estimate: {calls}, {low:,} to {high:,} tokens, {cost}."
 
 
 def look_at_runs(

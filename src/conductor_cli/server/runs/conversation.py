@@ -682,27 +682,7 @@ def _as_text(message: Message) -> Message:
 def _question(
     request: ClientRequest, talk: tuple[Message, ...], files: Mapping[str, File]
 ) -> Question:
-    only_tool = ""
-    tool_choice: ToolChoice = "auto"
-    if isinstance(request.tool_choice, Tool):
-        only_tool = request.tool_choice.name
-    else:
-        tool_choice = request.tool_choice
-    conversation = Conversation(
-        messages=talk,
-        tools=request.tools,
-        tool_choice=tool_choice,
-        only_tool=only_tool,
-        parallel_tool_calls=request.parallel_tool_calls,
-        max_tokens=request.max_tokens,
-        temperature=request.temperature,
-        stop=request.stop,
-        seed=request.seed,
-        sampling=request.sampling,
-        echo=request.echo,
-        ignored=request.ignored,
-        origin=_hash(talk),
-    )
+    """Return the question that a request asks, with the whole conversation beside it."""
     shown, texts = _without_files(talk, request.texts)
     messages, context = without_context(shown)
     *history, newest_turn = _turns(messages)
@@ -716,8 +696,33 @@ def _question(
         history=tuple(history),
         files=(*files.values(), *texts),
         schema=schema,
-        conversation=conversation,
+        conversation=_conversation(request, talk),
         context=context,
+    )
+
+
+def _conversation(request: ClientRequest, talk: tuple[Message, ...]) -> Conversation:
+    """Return what the worker that answers is sent, with how it is to answer."""
+    only_tool = ""
+    tool_choice: ToolChoice = "auto"
+    if isinstance(request.tool_choice, Tool):
+        only_tool = request.tool_choice.name
+    else:
+        tool_choice = request.tool_choice
+    return Conversation(
+        messages=talk,
+        tools=request.tools,
+        tool_choice=tool_choice,
+        only_tool=only_tool,
+        parallel_tool_calls=request.parallel_tool_calls,
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        stop=request.stop,
+        seed=request.seed,
+        sampling=request.sampling,
+        echo=request.echo,
+        ignored=request.ignored,
+        origin=_hash(talk),
     )
 
 
