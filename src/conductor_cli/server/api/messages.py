@@ -65,9 +65,9 @@ def _source(decode: Callable[[bytes], Upload]) -> BeforeValidator:
     """Read the source of an image or a document, which must be in the request itself."""
 
     def validate(source: object) -> Upload:
-        kind, data = (
-            (source.get("type"), source.get("data")) if isinstance(source, dict) else ("", None)
-        )
+        fields = source if isinstance(source, dict) else {}
+        kind = fields.get("type")
+        data = fields.get("data")
         if kind not in ("base64", "text") or (kind == "text" and decode is read_image):
             raise fault(KEEPS_NO_FILES, "unsupported_content")
         if not isinstance(data, str):
@@ -258,6 +258,15 @@ class _Tool(Body):
     input_schema: dict[str, Any] | None = None
     defer_loading: bool | None = None
 
+    def read(self, where: str) -> Tool:
+        """Return the tool of the client. Raises `RequestError`."""
+        if self.name is None:
+            raise refused(f"{where}.name", "is missing", MISSING)
+        if self.input_schema is None:
+            raise refused(f"{where}.input_schema", "is missing", MISSING)
+        description = self.description or ""
+        return Tool(name=self.name, description=description, parameters=self.input_schema)
+
     def without_effect(self) -> Iterator[str]:
         """Each tool is shown to the worker from the beginning, but for `DEFERRED`."""
         if self.defer_loading and self.name != DEFERRED:
@@ -338,16 +347,6 @@ class MessagesApi:
         files = AttachmentCollector()
         config = request_body.output_config or _OutputConfig()
         thinking = request_body.thinking or _Thinking()
-        # `output_format` is the older place of a schema.
-        form = request_body.output_format
-        where = "output_format"
-        if config.format:
-            form = config.format
-            where = "output_config.format"
-        # `high` is what the API does without it, and what Claude Code sends with each request.
-        effort = ""
-        if isinstance(config.effort, str) and config.effort != "high":
-            effort = config.effort
         tools, hosted = _read_tools(request_body)
         kept, choice, needed = _read_choice(request_body.tool_choice, tools, hosted)
         places = {kind: f"tools[].{kind}" for name, kind in hosted.items() if name}
@@ -370,17 +369,37 @@ class MessagesApi:
             stop=unique_texts(request_body.stop_sequences),
             sampling=read_sampling(request_body),
             ignored=ignored_fields(request_body, body, left_out),
-            effort=effort,
+            effort=_effort_of(config),
             stream=bool(request_body.stream),
             include_usage=True,
             max_cost=request_body.max_cost,
             shows_reasoning=thinking.type != "disabled" and thinking.display != "omitted",
-            **(form.read(where) if form else {}),
+            **_form_of(config, request_body.output_format),
         )
 
     def count_tokens(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to `count_tokens`. Raises `RequestError`."""
         return {"input_tokens": estimate_length(self.parse(body))}
+
+
+def _effort_of(config: _OutputConfig) -> str:
+    """Return the effort that a client asks for; empty where it asks for the usual one.
+
+    `high` is what the API does without any, and what Claude Code sends with each request.
+    """
+    if isinstance(config.effort, str) and config.effort != "high":
+        return config.effort
+    return ""
+
+
+def _form_of(config: _OutputConfig, older: AnswerFormat | None) -> dict[str, Any]:
+    """Return the fields of `ClientRequest` that say the form of the answer.
+
+    `older` is `output_format`, the older place of a schema. Raises `RequestError`.
+    """
+    if config.format:
+        return config.format.read("output_config.format")
+    return older.read("output_format") if older else {}
 
 
 def _refuse_thread(thread: object) -> None:
@@ -438,26 +457,20 @@ def _read_tools(parsed: MessagesBody) -> tuple[dict[str, Tool], dict[str, str]]:
     tools = dict[str, Tool]()
     hosted = {"": "mcp"} if parsed.mcp_servers else dict[str, str]()
     for number, tool in enumerate(parsed.tools or ()):
-        if tool.type not in {None, "custom"}:
-            kind = kind_of_tool(str(tool.type))
-            if kind in MESSAGES_TOOLS:
-                builtin = MESSAGES_TOOLS[kind]
-                offered = replace(builtin, name=tool.name or builtin.name)
-                add_tool(tools, offered, f"tools[{number}].name")
-            elif kind in CLIENT_RUN_UNSERVED:
-                raise refused(f"tools[{number}].type", NO_SCREENS, "unsupported_content")
-            else:
-                hosted[tool.name or str(tool.type)] = kind
+        where = f"tools[{number}]"
+        if tool.type in {None, "custom"}:
+            if tool.name != DEFERRED or not tool.defer_loading:
+                add_tool(tools, tool.read(where), f"{where}.name")
             continue
-        if tool.name == DEFERRED and tool.defer_loading:
-            continue
-        if tool.name is None or tool.input_schema is None:
-            field = "name" if tool.name is None else "input_schema"
-            raise refused(f"tools[{number}].{field}", "is missing", MISSING)
-        kept = Tool(
-            name=tool.name, description=tool.description or "", parameters=tool.input_schema
-        )
-        add_tool(tools, kept, f"tools[{number}].name")
+        kind = kind_of_tool(str(tool.type))
+        if kind in MESSAGES_TOOLS:
+            builtin = MESSAGES_TOOLS[kind]
+            offered = replace(builtin, name=tool.name or builtin.name)
+            add_tool(tools, offered, f"{where}.name")
+        elif kind in CLIENT_RUN_UNSERVED:
+            raise refused(f"{where}.type", NO_SCREENS, "unsupported_content")
+        else:
+            hosted[tool.name or str(tool.type)] = kind
     return tools, hosted
 
 
