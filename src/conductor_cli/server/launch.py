@@ -290,21 +290,8 @@ async def check_ready(options: ServerOptions) -> int:
             # long.
             if not models or any(model.kind in {"llama", SELF, *PROGRAMS} for model in models):
                 continue
-            tests = []
-            for model in models:
-                tests.append(asyncio.create_task(run_worker_test(model, settings.environ, stored)))
-            failed = []
-            for done in asyncio.as_completed(tests):
-                result = await done
-                if result.state != "failed":
-                    break
-                failed.append(result)
-            else:
-                hint = failed[0].hint or "see: conductor doctor"
-                reasons = "; ".join(result.text for result in failed)
-                raise ConfigError(f"{problem}: {reasons}", hint=hint)
-            for task in tests:
-                task.cancel()
+            tests = [run_worker_test(model, settings.environ, stored) for model in models]
+            await _require_answer(problem, tests)
         if settings.rehearsal:  # the demo reads the question alone, however long the rest is
             return CONTEXT_TOKENS
         return client_context(workers)

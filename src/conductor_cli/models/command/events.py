@@ -47,7 +47,6 @@ class AgentOutput:
     error: str = ""
 
 
-NOTHING: Final = AgentOutput()
 EventReader = Callable[[Mapping[str, Any]], AgentOutput]  # reads the events of one call, in order
 
 

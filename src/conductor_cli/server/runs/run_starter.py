@@ -143,15 +143,7 @@ class RunStarter:
         Raises `ConductorError` where the run cannot be begun, or its trace, which is required, is
         incomplete.
         """
-        needs_approval = job.settings["policy.approve"] and not job.spec.plan_only
-        if needs_approval and not job.has_approver:
-            message = (
-                "policy.approve is on: each plan must be approved on a terminal, and a "
-                "server has none"
-            )
-            raise PolicyError(
-                message, hint="plan here, and run the plan on a terminal: conductor ask --resume ID"
-            )
+        _require_approver(job)
         check_job(job)  # before anything is opened
         orchestra = await self._open(job)
         if job.settings.paths.database and orchestra.daily_spend is not None:
@@ -163,24 +155,7 @@ class RunStarter:
         self.started[run.id] = None
         if len(self.started) > MAX_STARTED:
             del self.started[next(iter(self.started))]
-
-        async def read() -> None:
-            async with aclosing(perform(run, job, show_piece)) as events:
-                async for event, trace in events:
-                    if wanted:
-                        show(event, trace)
-
-        wanted = True
-        reading = asyncio.create_task(read())
-        try:
-            await asyncio.shield(reading)
-        except asyncio.CancelledError:  # the run is stopped, and its end is waited for
-            wanted = False
-            run.read_pieces_at_once(None)
-            run.stop("cancelled")
-            with anyio.CancelScope(shield=True):
-                await reading
-            raise
+        await _read_to_end(run, job, show, show_piece)
         self._performed += 1
         if self._performed % 200 == 0:  # the log of what was spent has some 100 KB by then
             asyncio.get_running_loop().run_in_executor(
@@ -220,3 +195,41 @@ class RunStarter:
         if key not in self._spends:
             self._spends[key] = state.spending(limits, planner=planner, client=spender, waits=False)
         return self._spends[key]
+
+
+def _require_approver(job: ServedJob) -> None:
+    """Raise `PolicyError` where plans must be approved and nobody is there who could."""
+    needs_approval = job.settings["policy.approve"] and not job.spec.plan_only
+    if needs_approval and not job.has_approver:
+        message = (
+            "policy.approve is on: each plan must be approved on a terminal, and a server has none"
+        )
+        hint = "plan here, and run the plan on a terminal: conductor ask --resume ID"
+        raise PolicyError(message, hint=hint)
+
+
+async def _read_to_end(
+    run: Run, job: ServedJob, show: ShowEvent, show_piece: Callable[[StepDelta], None] | None
+) -> None:
+    """Show the events of a run to its end.
+
+    Where this is cancelled, the run is stopped, and its end is waited for.
+    """
+    wanted = True
+
+    async def read() -> None:
+        async with aclosing(perform(run, job, show_piece)) as events:
+            async for event, trace in events:
+                if wanted:
+                    show(event, trace)
+
+    reading = asyncio.create_task(read())
+    try:
+        await asyncio.shield(reading)
+    except asyncio.CancelledError:
+        wanted = False
+        run.read_pieces_at_once(None)
+        run.stop("cancelled")
+        with anyio.CancelScope(shield=True):
+            await reading
+        raise
