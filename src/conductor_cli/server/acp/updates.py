@@ -399,6 +399,23 @@ class EditorFeed:
         run = self.run
         if run is None or run.trace.ended or self._ended:
             return
+        choice = await self._choice(run, offer)
+        if choice is None:
+            return
+        if isinstance(offer.event, ev.ToolOffered):
+            run.decide_tool(_VERDICTS.get(choice, "no"))
+        elif choice == RUN_PLAN:
+            run.decide(Decision())
+        else:
+            self.is_dropped = True
+            failure = Failure(kind="cancelled", message=PLAN_DROPPED, reason="output_closed")
+            run.stop("cancelled", failure=failure)
+
+    async def _choice(self, run: Run, offer: Offer) -> str | None:
+        """Return the option that the person chose; empty where the editor could not ask.
+
+        None where the run does not wait for it any more.
+        """
         asking = asyncio.create_task(self._ask(run, offer))
         while not asking.done():
             waking = asyncio.create_task(self._woken.wait())
@@ -410,26 +427,15 @@ class EditorFeed:
             self._woken.clear()
         self._woken.set()
         try:
-            choice = await asking
+            return await asking
         except asyncio.CancelledError:
             if not asking.cancelled():
                 raise
-            return
+            return None
         except Exception as error:  # noqa: BLE001 - an error that the editor answered with
-            self.add(
-                update_agent_thought_text(
-                    f"the editor could not ask: {one_line(clean(str(error)))}\n"
-                )
-            )
-            choice = ""
-        if isinstance(offer.event, ev.ToolOffered):
-            run.decide_tool(_VERDICTS.get(choice, "no"))
-        elif choice == RUN_PLAN:
-            run.decide(Decision())
-        else:
-            self.is_dropped = True
-            failure = Failure(kind="cancelled", message=PLAN_DROPPED, reason="output_closed")
-            run.stop("cancelled", failure=failure)
+            text = f"the editor could not ask: {one_line(clean(str(error)))}\n"
+            self.add(update_agent_thought_text(text))
+            return ""
 
     async def _ask(self, run: Run, offer: Offer) -> str:
         """Return the option that the person chose; empty where none was."""

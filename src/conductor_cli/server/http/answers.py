@@ -106,15 +106,22 @@ class RunAnswer:
         ended = self.served.ended
         if reader.is_gone or ended is None:
             return False
-        if not is_begun and isinstance(ended, RequestError):
+        if is_begun:
+            return await self._end_body(send, ended)
+        if isinstance(ended, RequestError):
             await self._send_error(send, ended)
-            return True
+        else:
+            value = self._encoder().whole(ended)
+            await send_json(send, 200, value, {"x-request-id": self.served.id})
+        return True
+
+    async def _end_body(self, send: Send, ended: ServedAnswer | RequestError) -> bool:
+        """Send the one JSON object behind line ends: the status is out, also for an error.
+
+        Returns whether the client got the end of the run.
+        """
         encoder = self._encoder()
         is_end = True
-        if not is_begun:
-            assert isinstance(ended, ServedAnswer)
-            await send_json(send, 200, encoder.whole(ended), {"x-request-id": self.served.id})
-            return True
         try:
             if isinstance(ended, ServedAnswer):
                 content = _json_bytes(encoder.whole(ended))
