@@ -96,7 +96,7 @@ class SseParser:
         if b"\r" in piece or self._ended_with_cr:
             piece = self._with_line_feeds(piece)
         one_line_events = self._one_line_events(piece)
-        if one_line_events is not None:  # as mostly
+        if one_line_events is not None:  # the usual case
             return one_line_events
         events: list[str] = []
         begin, end, rest = piece.rpartition(b"\n")
@@ -301,7 +301,7 @@ class HttpResponse:
                 self._unpacked = self._unpack.unpack(packed)
         self._left -= len(piece)
         if self._left < 0:
-            # It would send as much again.
+            # To ask again would bring as much again.
             message = (
                 f"{self.name}: the server sent more than the limit for one answer, "
                 f"{self._limit:,} bytes"

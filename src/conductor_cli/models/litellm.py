@@ -85,19 +85,19 @@ def preload_litellm() -> Future[Any]:
 
 def _import(future: Future[Any]) -> None:
     try:
-        # Else the import asks GitHub for prices
+        # Otherwise the import asks GitHub for prices
         os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
-        # Else a call with a schema asks it for headers
+        # Otherwise a call with a schema asks GitHub for headers
         os.environ["LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS"] = "True"
-        os.environ["LITELLM_MODE"] = "PRODUCTION"  # else the import reads .env
-        os.environ["LITELLM_LOG"] = "CRITICAL"  # else its log may go to stdout
+        os.environ["LITELLM_MODE"] = "PRODUCTION"  # otherwise the import reads .env
+        os.environ["LITELLM_LOG"] = "CRITICAL"  # otherwise its log may go to stdout
         import litellm
 
         litellm.suppress_debug_info = True  # its banners go to stdout
         litellm.set_verbose = False
         litellm.telemetry = False
         litellm.disable_streaming_logging = True
-        # Else a long row of the same word counts as a fault
+        # Otherwise a long row of the same word counts as a fault
         litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize
         # It makes the coroutine of a call on a thread, and leaves it if the call is given up
         # meanwhile.

@@ -77,7 +77,7 @@ class ReplyEventReader:
     def _read_event(self, event_data: str, chunks: JoinedChunks) -> bool:
         """Add the chunks of one event, and return whether another may follow."""
         text = self._text_form.text_of(event_data)
-        if text is not None:  # as mostly
+        if text is not None:  # the usual case
             self._is_text = True
             chunks.add_text(*self.decoder.add_text(text))
             return True

@@ -200,7 +200,7 @@ class ChatReplyDecoder:
 
     def _delta(self, delta: Mapping[str, Any]) -> list[Chunk]:
         content = delta.get("content")
-        if len(delta) == 1 and type(content) is str:  # as most are
+        if len(delta) == 1 and type(content) is str:  # the usual case
             answer_text, thinking = self.add_text(content)
             return [Chunk(text=answer_text, thinking=thinking)] if answer_text or thinking else []
         spoken, thought = _parts(content)

@@ -297,7 +297,7 @@ class ToolCallDecoder:
     def _is_whole(call: _Call) -> bool:
         """Return whether the arguments of a call are complete.
 
-        A call of very many pieces is looked at so often only, since each time all of it is read.
+        A call of very many pieces is looked at `MAX_CHECKS` times: each time all of it is read.
         """
         call.checks += 1
         if not call.arguments or call.checks > MAX_CHECKS:
@@ -340,8 +340,8 @@ class ToolCallDecoder:
 def _may_repeat(call: _Call, piece: str) -> bool:
     """Return whether a piece may begin the arguments of a call anew.
 
-    It begins as they did, or they are whole already. A call of very many pieces is looked at so
-    often only, since each time all of it is read.
+    It begins as they did, or they are whole already. A call of very many pieces is looked at
+    `MAX_CHECKS` times only: each time all of it is read.
     """
     if not call.arguments or not piece.lstrip().startswith("{") or call.checks > MAX_CHECKS:
         return False

@@ -136,7 +136,7 @@ def _claude(url: str, key: str, context: int) -> Launch:
     # both.
     return Launch(
         arguments=("--model", MODEL, "--settings"),
-        # It would be sent too, and belongs to somebody else
+        # It would be sent, too, and belongs to somebody else
         environ={**environ, "ANTHROPIC_API_KEY": None},
         settings={"env": environ},
     )

@@ -23,7 +23,7 @@ _HEADERS_VARIABLE: Final = re.compile(r"OTEL_EXPORTER_OTLP_(?:\w+_)?HEADERS")
 def secrets_of_environment(environ: Mapping[str, str]) -> list[str]:
     """Return what is secret whoever reads it.
 
-    That are passwords of URLs, such as those of proxies, and the headers for a collector of traces.
+    Those are the passwords of URLs, as of proxies, and the headers for a collector of traces.
     Keys in other variables belong to a worker or a tool, which knows their names.
     """
     secrets: list[str] = []

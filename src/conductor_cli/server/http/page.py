@@ -236,7 +236,7 @@ class _Page:
         return self._registry.starter.settings().paths.messages
 
     async def decide(self, request: Request) -> Response:
-        """Tell a run of another program what its user decides, or that it shall end."""
+        """Tell a run of another program what its user decides, or that it is to end."""
         message_to_run = _read_decision(await _read_body(request, MAX_DECISION_BYTES))
         run = await self._in_thread(lambda: self._run_of(request))
         if not self._may_decide or principal_of(request.scope).key is not None:

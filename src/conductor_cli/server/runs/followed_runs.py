@@ -110,7 +110,7 @@ class FollowedRuns:
                 served = await self._take_over(left)
                 served.outlives_clients = True
             except Exception as error:  # noqa: BLE001
-                # Whatever is wrong with it, nobody shall wait for it
+                # Whatever is wrong with the run, nobody is to wait for it
                 log.warning("run %s cannot go on: %s", left.run, describe_error(error))
                 may_go_on_elsewhere = isinstance(error, RequestError) and error.retry_after
                 give_up = leases.hand_over if may_go_on_elsewhere else leases.withdraw

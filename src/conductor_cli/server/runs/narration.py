@@ -87,7 +87,7 @@ def outcome_of(
     if trace.error is not None and reason in SCHEMA_BROKEN:
         return RequestError(502, "invalid_answer", f"{trace.error.message} [run {trace.run}]")
     if trace.error is not None and reason == "answer_not_checked":
-        # To try again would cost another run, and end likewise.
+        # To try again would cost another run, and end in the same way.
         return RequestError(400, "invalid_json_schema", f"{trace.error.message} [run {trace.run}]")
     return ServedAnswer(
         run=trace.run,

@@ -421,7 +421,7 @@ async def build_rerun(starter: RunStarter, again: Trace, run: str, client: Princ
         starter, client.key, "", {"conductor.mode": again.mode, "limits.review": 0}
     )
     only = starter.options.workers
-    # Else a run keeps its own workers, whatever the pool is today
+    # Otherwise a run keeps its own workers, whatever the pool is today
     if settings["conductor.pool"] and not only:
         only = tuple(names_of(offered_workers(settings)))
     settings, _ = keep_policy_of(settings, again)
