@@ -90,16 +90,9 @@ def convert_adapter(  # noqa: PLR0913 - where from and to, and what is known of 
             raise ModelError("file", problem, hint="name the model that it was trained on")
         first = arrays[key]
         second = arrays[key.replace(".lora_A.", ".lora_B.")]
-        is_key = name.endswith(".attn_k")
-        if architecture == "llama" and (is_key or name.endswith(".attn_q")):
-            count = 0
-            if heads is not None:
-                count = heads[is_key]
-            if count < 1 or len(second) % (2 * count):
-                rows = len(second)
-                problem = f"{source}: {name} has {rows} rows, which {count} heads cannot share"
-                raise ModelError("file", problem, hint="name the model that it was trained on")
-            second = _in_pairs(second, count)
+        if architecture == "llama" and name.endswith((".attn_q", ".attn_k")):
+            counts = heads or (0, 0)
+            second = _by_heads(second, counts[name.endswith(".attn_k")], f"{source}: {name}")
         writer.add_tensor(f"{name}.weight.lora_a", first.astype(number))
         writer.add_tensor(f"{name}.weight.lora_b", second.astype(number))
     write_gguf(out, writer)
@@ -113,6 +106,18 @@ def _read_trained(source: Path) -> tuple[float, dict[str, Any]]:
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         problem = f"the adapter in {source} cannot be read: {short_line(str(error))}"
         raise ModelError("file", problem, hint="train again") from error
+
+
+def _by_heads(array: Any, heads: int, where: str) -> Any:  # noqa: ANN401 - of numpy
+    """Return the rows of so many heads as `_in_pairs`.
+
+    Raises `ModelError` of kind `file` where the heads cannot share them.
+    """
+    rows = len(array)
+    if heads < 1 or rows % (2 * heads):
+        problem = f"{where} has {rows} rows, which {heads} heads cannot share"
+        raise ModelError("file", problem, hint="name the model that it was trained on")
+    return _in_pairs(array, heads)
 
 
 def _in_pairs(array: Any, heads: int) -> Any:  # noqa: ANN401 - of numpy

@@ -59,11 +59,7 @@ def import_model(  # noqa: PLR0913 - what is imported, and where to
     elif base:
         raise UsageError(f"{path} is a whole model, not an adapter", hint="leave --base out")
     # Headers are checked first: hashing takes minutes, and a wrong file should be rejected at once.
-    parts = []
-    for part in part_files(path):
-        digest = hash_file(part, report)
-        parts.append(ModelFile(path=part, size=part.stat().st_size, sha256=digest))
-    files = tuple(parts)
+    files = tuple(_hashed(part, report) for part in part_files(path))
     recognised = recognise_model(files, environ, strict=not name)
     if not name and recognised is not None:
         name = recognised.name
@@ -95,6 +91,11 @@ def import_model(  # noqa: PLR0913 - what is imported, and where to
     if replaced is not None:
         _delete_outdated(replaced, manifest, folder)
     return ImportResult(manifest=manifest, stored=manifest.path.parent == folder)
+
+
+def _hashed(path: Path, report: Report) -> ModelFile:
+    digest = hash_file(path, report)
+    return ModelFile(path=path, size=path.stat().st_size, sha256=digest)
 
 
 def _check_name_is_free(
