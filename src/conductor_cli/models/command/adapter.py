@@ -230,26 +230,30 @@ class ProgramModel:
             environ, (*self._program.env, *(self._options.get("env") or ()))
         )
         self._withheld = describe_withheld(environ, self._environ)
-        if self._options.get("sandbox"):
+        is_sandboxed = bool(self._options.get("sandbox"))
+        if is_sandboxed:
             self._environ.pop("TMPDIR", None)  # there it has a /tmp of its own
             for name in CERTIFICATES:  # files that it would not see there
                 self._environ.pop(name, None)
         cwd = str(self._options.get("cwd") or "")
         self._path = process.find_program(self._words[0], self._environ, cwd, self._program.install)
-        self._bwrap = ""
-        if self._options.get("sandbox"):
-            self._bwrap = process.find_sandbox(environ)
         self._readable = []
         for path in self._options.get("read") or ():
             self._readable.append(str(Path(path).expanduser().resolve()))
+        self._bwrap = ""
         self._network: tuple[str, ...] | None = None
-        if self._bwrap and self._options.get("network"):
+        if is_sandboxed:
+            self._find_sandbox(cwd, environ)
+
+    def _find_sandbox(self, cwd: str, environ: Mapping[str, str]) -> None:
+        """Find bubblewrap, and check what the program is to see in it. Raises `ModelError`."""
+        self._bwrap = process.find_sandbox(environ)
+        if self._options.get("network"):
             self._network = process.own_network(self._bwrap, environ)
-        if self._bwrap:
-            shown = list(self._readable)
-            if cwd:
-                shown.insert(0, str(Path(cwd).expanduser()))
-            process.check_shown(shown, environ)
+        shown = list(self._readable)
+        if cwd:
+            shown.insert(0, str(Path(cwd).expanduser()))
+        process.check_shown(shown, environ)
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Run the program on the prompt. Raises `ModelError`."""
