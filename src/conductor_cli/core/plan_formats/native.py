@@ -96,7 +96,7 @@ class NativeParser(PlanParser):
             raise PlanError(problem, hint=f"expected {wanted}", line=self.reasoning[-200:].strip())
 
     def _release(self, line: str) -> Iterator[ParsedStep]:
-        """Yield the held step is complete and another one follows it, as `line` shows."""
+        """Yield the held step, which is complete: another one follows it, as `line` shows."""
         held = self._held
         self._held = None
         if held is None:
@@ -110,71 +110,97 @@ class NativeParser(PlanParser):
         if self._accepted:
             return
         if not self._open:
-            # Models like to emphasise the line, or to leave out its colon.
-            plain = re.sub(r"[*#`_\s]", "", line).lower()
-            if self._context.constrained:
-                self._open = line == PLAN
-            else:
-                self._open = plain in (PLAN, "plan")
-            if not self._open:
-                self.reasoning += f"{line}\n"
+            self._read_reasoning(line)
             return
         clean = line
         if not self._context.constrained:
             clean = _undecorated(line)
-        # Only before the first step: a later line belongs to a subtask, which may mention the word.
-        if (
-            clean.strip().strip(".!*\"'").lower() == ACCEPT
-            and self._held is None
-            and self._number == 1
-        ):
+        if self._is_accept(clean):
             self._accepted = True
             yield base.checked_accept(self._context, self.reasoning, line)
         elif self._context.single:
-            # The first line that names a worker is the plan; the text around it is a comment.
-            worker = base.parse_worker(clean.partition("|")[0], self._context)
-            if worker is None or self._held is not None:
-                self.reasoning += clean + "\n"
-                return
-            access = self._context.all_before(self._number)
-            self._hold(Step(worker=worker, subtask=base.ANSWER_DIRECTLY, access=access), line=clean)
+            self._read_single(clean)
         elif self._closed:
-            if self._is_step(clean):
-                raise PlanError("a step follows the line that ends the plan", line=line)
-            self.reasoning += line + "\n"
-        elif self._context.closing and (worker := self._closing_worker(clean)) is not None:
-            self._closed = True
-            if self._held is not None and self._may_join(self._held, worker):
-                self._held = self._joined(self._held)
-                return
-            yield from self._release(line)
-            access = self._context.all_before(self._number)
-            subtask = self._context.closing_subtask(self._number)
-            self._hold(Step(worker=worker, subtask=subtask, access=access), line)
-            self._number += 1
+            self._read_after_closing(line, clean)
+        elif (worker := self._closing_worker(clean)) is not None:
+            yield from self._close(worker, line)
         elif self._is_step(clean):
             yield from self._release(line)
-            cells = dict(zip(self._context.order, _cells(clean, self._context), strict=True))
-            worker = base.parse_worker(cells["worker"], self._context) or cells["worker"].strip()
-            access = base.parse_access(cells["access"], self._number, self._context)
-            step = Step(worker=worker, subtask=cells["subtask"].strip(), access=access)
-            self._hold(step, line)
-            self._number += 1
+            self._hold(self._parse_step(clean), line)
         elif line.strip() and not _RULE.match(line):
-            if self._context.constrained:
-                raise PlanError("a line is not a step of a plan", line=line)
-            # Before the plan it is a comment, after a step more of its subtask.
-            if self._held is None:
-                self.reasoning += line + "\n"
-            else:
-                step = replace(
-                    self._held.step, subtask=f"{self._held.step.subtask}\n{line.rstrip()}"
-                )
-                self._held = replace(self._held, step=step)
+            self._read_more_words(line)
+
+    def _read_reasoning(self, line: str) -> None:
+        """Read a line of the text before the plan, up to the one that opens it."""
+        if self._context.constrained:
+            self._open = line == PLAN
+        else:
+            # Models like to emphasise the line, or to leave out its colon.
+            plain = re.sub(r"[*#`_\s]", "", line).lower()
+            self._open = plain in (PLAN, "plan")
+        if not self._open:
+            self.reasoning += f"{line}\n"
+
+    def _is_accept(self, line: str) -> bool:
+        """Return whether a line keeps the existing answer.
+
+        Only before the first step: a later line belongs to a subtask, which may mention the word.
+        """
+        word = line.strip().strip(".!*\"'").lower()
+        return word == ACCEPT and self._held is None and self._number == 1
+
+    def _read_single(self, line: str) -> None:
+        """Read a line of a plan that is one label.
+
+        The first one that names a worker is the plan; the text around it is a comment.
+        """
+        worker = base.parse_worker(line.partition("|")[0], self._context)
+        if worker is None or self._held is not None:
+            self.reasoning += line + "\n"
+            return
+        access = self._context.all_before(self._number)
+        self._hold(Step(worker=worker, subtask=base.ANSWER_DIRECTLY, access=access), line)
+
+    def _read_after_closing(self, line: str, clean: str) -> None:
+        """Read a comment after the line that ends the plan."""
+        if self._is_step(clean):
+            raise PlanError("a step follows the line that ends the plan", line=line)
+        self.reasoning += line + "\n"
+
+    def _close(self, worker: str, line: str) -> Iterator[ParsedStep]:
+        """End the plan with an answer of `worker` from all results."""
+        self._closed = True
+        if self._held is not None and self._may_join(self._held, worker):
+            self._held = self._joined(self._held)
+            return
+        yield from self._release(line)
+        access = self._context.all_before(self._number)
+        subtask = self._context.closing_subtask(self._number)
+        self._hold(Step(worker=worker, subtask=subtask, access=access), line)
+
+    def _parse_step(self, line: str) -> Step:
+        cells = dict(zip(self._context.order, _cells(line, self._context), strict=True))
+        worker = base.parse_worker(cells["worker"], self._context) or cells["worker"].strip()
+        access = base.parse_access(cells["access"], self._number, self._context)
+        return Step(worker=worker, subtask=cells["subtask"].strip(), access=access)
+
+    def _read_more_words(self, line: str) -> None:
+        """Read a line that is no step: before the plan a comment, after a step more of its subtask.
+
+        A grammar admits no such line.
+        """
+        if self._context.constrained:
+            raise PlanError("a line is not a step of a plan", line=line)
+        if self._held is None:
+            self.reasoning += line + "\n"
+            return
+        step = self._held.step
+        step = replace(step, subtask=f"{step.subtask}\n{line.rstrip()}")
+        self._held = replace(self._held, step=step)
 
     def _closing_worker(self, line: str) -> str | None:
         """Return the worker that a closing line names, None for any other line."""
-        if "|" in line or not line.strip():
+        if not self._context.closing or "|" in line or not line.strip():
             return None
         return base.parse_worker(line, self._context)
 
@@ -208,8 +234,10 @@ class NativeParser(PlanParser):
         return self._rest[0] not in ascii_lowercase
 
     def _hold(self, step: Step, line: str) -> None:
+        """Hold the next step until it is known whether another one follows it."""
         check_step(step, self._number, self._context.rules, line)
         self._held = ParsedStep(number=self._number, step=step, last=False)
+        self._number += 1
 
     def _is_step(self, line: str) -> bool:
         """Return whether a line is meant as a step.
@@ -289,33 +317,14 @@ class NativeFormat(PlanFormat):
             if context.may_accept:
                 root += f" | {base.literal(ACCEPT)}"
             return root
-        last = context.rules.steps
         root = f"step{context.first}"
         if context.may_accept:
             root = f"({base.literal(ACCEPT)} | {root})"
         if context.reasons:
             root = f'thought{{0,8}} "plan:\\n" {root}'
-        named = _named_label(context)
-        lines = [f"root ::= {root}", f"label ::= {named}"]
-        for number in range(context.first, last + 1):
-            if number == last and context.closing:
-                lines.append(f"step{number} ::= label")
-                continue
-            follows = ""
-            if context.closing:
-                follows = f' "\\n" step{number + 1} | label'
-            elif number < last:
-                follows = f' ("\\n" step{number + 1})?'
-            rules = {"worker": "label", "access": f"access{number}", "subtask": "subtask"}
-            columns = [rules[column] for column in context.order]
-            cells = f" {base.literal(context.bar)} ".join(columns)
-            access = []
-            for numbers in base.access_sets(number, context):
-                access.append(" ".join(map(str, numbers)) or "-")
-            lines += [
-                f"step{number} ::= {cells}{follows}",
-                f"access{number} ::= {base.alternatives(access)}",
-            ]
+        lines = [f"root ::= {root}", f"label ::= {_named_label(context)}"]
+        for number in range(context.first, context.rules.steps + 1):
+            lines += _step_rules(number, context)
         # Kinds of work begin with a small letter, so the first one says which line it is.
         small = ascii_lowercase if context.closing else ""
         subtask = base.text_without("|", context.subtask_chars, at_first=small)
@@ -351,6 +360,26 @@ def _is_closing(step: Step, number: int, context: PlanFormatContext) -> bool:
     if not context.closing or step.subtask != context.closing_subtask(number):
         return False
     return step.access == context.all_before(number)
+
+
+def _step_rules(number: int, context: PlanFormatContext) -> list[str]:
+    """Return the rules of the line of step `number`, and of what may follow it."""
+    is_last = number == context.rules.steps
+    if is_last and context.closing:
+        return [f"step{number} ::= label"]
+    follows = ""
+    if context.closing:
+        follows = f' "\\n" step{number + 1} | label'
+    elif not is_last:
+        follows = f' ("\\n" step{number + 1})?'
+    rules = {"worker": "label", "access": f"access{number}", "subtask": "subtask"}
+    columns = [rules[column] for column in context.order]
+    cells = f" {base.literal(context.bar)} ".join(columns)
+    access = [" ".join(map(str, numbers)) or "-" for numbers in base.access_sets(number, context)]
+    return [
+        f"step{number} ::= {cells}{follows}",
+        f"access{number} ::= {base.alternatives(access)}",
+    ]
 
 
 def _named_label(context: PlanFormatContext) -> str:
