@@ -41,7 +41,6 @@ from conductor_cli.core.prompts import (
     planner_request,
     skills_for,
     worker_lines,
-    worker_messages,
 )
 from conductor_cli.core.question import (
     ClosingTagFilter,
@@ -54,6 +53,7 @@ from conductor_cli.core.question import (
     shorten,
 )
 from conductor_cli.core.usage import CHARS_PER_TOKEN, Price
+from conductor_cli.core.worker_prompts import worker_messages
 from tests.core.plan_formats.reading import plan_in
 
 POOL = Pool(

@@ -18,8 +18,8 @@ from conductor_cli.core.plan import Step
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.profile import SeenStep
-from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.question import Question
+from conductor_cli.core.worker_prompts import worker_messages
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.llama.gguf import read_all_tensors
 from conductor_cli.models.worker_options import check_options

@@ -38,7 +38,6 @@ from conductor_cli.core.plan import GIVEN, Step
 from conductor_cli.core.policy import POLICY_HINT
 from conductor_cli.core.pool import Timeouts, Worker
 from conductor_cli.core.profile import SeenStep
-from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.question import ClosingTagFilter, Conversation, File
 from conductor_cli.core.reading import (
     assumed_context,
@@ -50,6 +49,7 @@ from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.tools import CallCollector
 from conductor_cli.core.trace import describe_failed_attempts, has_notice
 from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.core.worker_prompts import worker_messages
 from conductor_cli.models.base import Model
 from conductor_cli.run.state import NOT_CHECKED, RunState, with_fault
 from conductor_cli.run.tool_loop import ModelReply, ToolLoop, open_tool_loop

@@ -23,8 +23,8 @@ from conductor_cli.core.plan import Step
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import WorkerProfile
-from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.question import Question
+from conductor_cli.core.worker_prompts import worker_messages
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.loading import LlamaOptions

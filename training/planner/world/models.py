@@ -19,8 +19,8 @@ from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.plan import Step
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import SeenStep, WorkerProfile
-from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.question import Question
+from conductor_cli.core.worker_prompts import worker_messages
 from training.planner.world.programs import Seen, run_program
 
 ANSWER_TOKENS: Final = 96
