@@ -224,13 +224,8 @@ def retry_wait(attempt: int, retry_after: float | None, chance: random.Random) -
     """Return seconds before the attempt (2 or more): the server's `Retry-After`, else a backoff."""
     if retry_after is not None and not math.isnan(retry_after):
         return min(max(retry_after, 0.0), MAX_RETRY_SECONDS)
-    return round(
-        min(
-            FIRST_BACKOFF_SECONDS * 2.0 ** (attempt - 2) * chance.uniform(0.5, 1.5),
-            MAX_RETRY_SECONDS,
-        ),
-        3,
-    )
+    backoff = FIRST_BACKOFF_SECONDS * 2.0 ** (attempt - 2) * chance.uniform(0.5, 1.5)
+    return round(min(backoff, MAX_RETRY_SECONDS), 3)
 
 
 class Attempt:
@@ -286,6 +281,11 @@ class Attempt:
     def _text(self) -> str:
         return "".join(self._pieces)
 
+    @property
+    def _gives_answer(self) -> bool:
+        """Whether the reply goes to the user, and not to another step or to the run around it."""
+        return self._state.record(self._number).last and self._state.nesting.final
+
     async def make(self) -> None:
         """Call the worker.
 
@@ -308,8 +308,7 @@ class Attempt:
             while (reply := await self._call(messages, tools)).calls and tools is not None:
                 messages = (*messages, *await tools.answer(reply, messages))
                 self._pieces = []
-            answers = state.record(self._number).last and state.nesting.final
-            if answers and not reply.calls and self._finish not in CUT_FINISHES:
+            if self._gives_answer and not reply.calls and self._finish not in CUT_FINISHES:
                 await self._check_schema(messages)
         except (asyncio.CancelledError, LimitReached) as error:
             # Where no call has begun, nothing was used.
@@ -319,6 +318,14 @@ class Attempt:
                     reason = "limit"
                 state.stop_step(self._number, reason, usage=self.usage)
             raise
+        self._announce_end(reply)
+
+    def _announce_end(self, reply: ModelReply) -> None:
+        """Tell that the attempt has succeeded.
+
+        Where the reply was cut, and is not the answer itself, that is told as well.
+        """
+        state = self._state
         provider_data: Mapping[str, Any] = {}
         if reply.calls:
             provider_data = reply.provider_data
@@ -334,9 +341,10 @@ class Attempt:
             provider_data=provider_data,
         )
         state.stream.emit(finished)
+        if self._finish not in CUT_FINISHES or state.record(self._number).last:
+            return
         cut = state.work.cut_reply_of(self._number)
-        is_cut = cut is not None and self._finish in CUT_FINISHES
-        if cut is not None and is_cut and not state.record(self._number).last:
+        if cut is not None:
             state.stream.notice(f"{cut.message}; {cut.hint}", self._number)
 
     async def _read_value(self) -> str:
@@ -393,7 +401,7 @@ class Attempt:
             steps,
             self.worker,
             profile,
-            final=record.last and state.nesting.final,
+            final=self._gives_answer,
             withheld=withheld_note(state.policy.withheld(self.worker.name)),
         )
         if self._attempt == 1:
@@ -427,7 +435,7 @@ class Attempt:
     async def _call(self, messages: tuple[Message, ...], tools: ToolLoop | None) -> ModelReply:
         """Make one call and return its reply. However it ends, `usage` then has what it cost."""
         state = self._state
-        resources = self._state.resources
+        resources = state.resources
         worker = self.worker
         model = state.team.workers[worker.name]
         tokens = conversation_tokens(messages, self._offered_tools(tools))
@@ -445,7 +453,7 @@ class Attempt:
     ) -> ModelReply:
         """Stream the reply of a call that was reserved, which is settled however it ends."""
         state = self._state
-        resources = self._state.resources
+        resources = state.resources
         worker = self.worker
         call = _Call()
         began = state.stream.now()
@@ -465,12 +473,7 @@ class Attempt:
             if not call.cached:
                 resources.circuits.succeeded(worker)
             usage = call.cost(request, worker)
-            if self._finish == "length":
-                resources.check_cut(reservation)
-                failure = cut_reply(worker, reservation, usage.tokens_out)
-                state.work.add_cut_reply(self._number, failure)
-            elif self._finish == "refusal":
-                state.work.add_cut_reply(self._number, filtered_reply(worker))
+            self._note_cut(reservation, usage.tokens_out)
         except ModelError as error:
             resources.circuits.failed(worker, error)
             call.failed = True
@@ -494,6 +497,15 @@ class Attempt:
             self.usage += usage
             resources.settle(reservation, usage, cached=call.cached, failed=call.failed)
         return reply
+
+    def _note_cut(self, reservation: Reservation, written: int) -> None:
+        """Keep why a reply has no end, where it has none. Raises `LimitReached`."""
+        work = self._state.work
+        if self._finish == "length":
+            self._state.resources.check_cut(reservation)
+            work.add_cut_reply(self._number, cut_reply(self.worker, reservation, written))
+        elif self._finish == "refusal":
+            work.add_cut_reply(self._number, filtered_reply(self.worker))
 
     def _announce(self, at: float) -> None:
         """Tell that the attempt begins, once."""
@@ -550,7 +562,7 @@ class Attempt:
 
     def _conversation_of_client(self) -> Conversation | None:
         """Return the client's conversation, where this attempt gives its next reply."""
-        if not self._state.record(self._number).last or not self._state.nesting.final:
+        if not self._gives_answer:
             return None
         return self._state.policy.question_for(self.worker.name).conversation
 
@@ -633,9 +645,8 @@ class Attempt:
     @property
     def holds_to_schema(self) -> bool:
         """Whether the reply is to be held to the JSON Schema of the question by its server."""
-        state = self._state
-        answers = state.record(self._number).last and state.nesting.final
-        return answers and self._constrains and state.question.schema is not None
+        has_schema = self._state.question.schema is not None
+        return self._gives_answer and self._constrains and has_schema
 
     def _with_schema(self, request: Request) -> Request:
         """Return a request whose reply the worker's server holds to the question's JSON Schema.

@@ -1,6 +1,4 @@
-"""Doing a step: attempts at it, waits between them, substitutes.
-
-Or, for worker `self`, a nested run.
+"""Doing a step: attempts at it, waits between them, substitutes; for worker `self`, a nested run.
 
 There is no other retry layer. An attempt is repeated only when the same call may succeed a moment
 later, and never once its text has gone where it cannot be taken back.
@@ -18,6 +16,7 @@ from conductor_cli.core.chat import Finish, Message
 from conductor_cli.core.errors import Failure, LimitReached, ModelError, PolicyError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import POLICY_HINT, substitutes
+from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import NESTED, Given
 from conductor_cli.core.trace import ENDED, Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
@@ -34,10 +33,7 @@ MAY_BE_THE_SCHEMA: Final = frozenset({"overloaded", "broken", "empty_answer"})
 
 
 class _WorkerStep:
-    """A step that workers do.
-
-    One after the other, until one of them has done it or nobody is left.
-    """
+    """A step that workers try one after the other, until one has done it or nobody is left."""
 
     def __init__(self, state: RunState, number: int) -> None:
         self._state = state
@@ -60,10 +56,7 @@ class _WorkerStep:
         return None
 
     def _first_worker(self) -> str | None:
-        """Return the planned worker, or another one.
-
-        That is so where it cannot be asked, or is skipped for a time.
-        """
+        """Return the planned worker; another one where that cannot be asked, or is skipped now."""
         name = self._state.record(self._number).step.worker
         failure = self._objection_to(name)
         if failure is not None:
@@ -118,11 +111,7 @@ class _WorkerStep:
                 self._fail(error.failure)
                 return None
             except ModelError as error:
-                failure = replace(
-                    with_key_hint(call.worker, error.failure), message=f"{name}: {error.message}"
-                )
-                if error.reason in FATAL_REASONS:
-                    state.resources.give_up_worker(name, failure)
+                failure = self._failure_of(error, worker)
                 # No retry once the run is ending, nor after text that the user has already seen as
                 # the answer.
                 if state.ending.failure is not None or call.text_is_out:
@@ -137,16 +126,27 @@ class _WorkerStep:
                 repair = call.repair
                 if error.reason in MAY_BE_THE_SCHEMA and call.holds_to_schema:
                     constrains = False
-                    text = (
-                        f"{name} is asked again with the JSON Schema in words only, because it "
-                        "may have failed by the field for it"
-                    )
-                    state.stream.notice(text, self._number, recovered=True)
+                    self._tell_of_words_only(name)
                 if not repair:  # otherwise what was done with tools stays in the messages
                     tell_of_changes(state, self._number)
                 await asyncio.sleep(seconds)
             else:
                 return None
+
+    def _failure_of(self, error: ModelError, worker: Worker) -> Failure:
+        """Return the failure of an attempt; where no other can succeed, the worker is given up."""
+        failure = with_key_hint(worker, error.failure)
+        failure = replace(failure, message=f"{worker.name}: {error.message}")
+        if error.reason in FATAL_REASONS:
+            self._state.resources.give_up_worker(worker.name, failure)
+        return failure
+
+    def _tell_of_words_only(self, name: str) -> None:
+        text = (
+            f"{name} is asked again with the JSON Schema in words only, because it may have failed "
+            "by the field for it"
+        )
+        self._state.stream.notice(text, self._number, recovered=True)
 
     def _seconds_to_wait(self, error: ModelError, name: str, turn: int) -> float | None:
         """Return seconds until the same worker is asked again; None where it is not."""
@@ -172,9 +172,7 @@ class _WorkerStep:
         return substitute
 
     def _substitute(self, besides: str = "") -> str | None:
-        """Return who may do the step instead.
-
-        It sees of the question no less than the planned worker would.
+        """Return who may do the step instead: nobody who sees less than the planned worker.
 
         A worker that is skipped comes after all others: where nobody else is left, there is nothing
         to lose.
@@ -184,10 +182,9 @@ class _WorkerStep:
         skipped = state.resources.skipped
         names = substitutes(state.team.pool, {*self._tried, *state.resources.down, besides})
         for name in sorted(names, key=lambda name: name in skipped):
-            sees_all = state.policy.may_replace(name, planned) and state.media_access.may_replace(
-                name, planned
-            )
-            if sees_all and not state.call_violation(self._number, name):
+            sees_all = state.policy.may_replace(name, planned)
+            sees_media = state.media_access.may_replace(name, planned)
+            if sees_all and sees_media and not state.call_violation(self._number, name):
                 return name
         return None
 

@@ -1,6 +1,4 @@
-"""Planning: the plan is written by the planner, read from a file, or reused.
-
-The user may have to approve it.
+"""Planning: the plan is written by the planner, read from a file, or reused, and may need approval.
 
 A fault in what the planner writes is shown back to it once, with the steps that stand. After that
 the best worker takes what is missing. So a run that can ask a worker always has a plan, and each
@@ -276,7 +274,6 @@ def _take_over(state: RunState, trace: Trace) -> bool:
     What the calls cost that it was making is not known, so each is one without a price, and the
     limits of the run count the most that it can have cost.
     """
-    resources = state.resources
     if not state.nesting.nested:
         state.stream.notice(
             "the process of this run was lost; another one goes on with it", recovered=True
@@ -285,29 +282,12 @@ def _take_over(state: RunState, trace: Trace) -> bool:
         given_up = find_step(trace, trace.revised.step)
         assert given_up is not None, "a plan is revised because of one of its steps"
         _revise(state, trace.revised, given_up)
-    lost = Failure(
-        kind="terminated", message="the process that made this call was lost", reason=TAKEN_OVER
-    )
     for record in trace.steps:
         if _was_in_flight(record):
-            failed = ev.StepFailed(
-                at=state.stream.now(),
-                step=record.number,
-                attempt=record.attempt,
-                error=lost,
-                usage=Usage(calls=1, unpriced=1),
-                retry_in=0.0,
-            )
-            state.stream.emit(failed)
+            _fail_lost_call(state, record)
         state.take_over_step(record)
     if not state.nesting.nested:
-        spent = state.trace.usage
-        for record in trace.steps:
-            # What a nested run has used counts for its step when that has ended
-            if record.nested is not None and record.state not in ENDED:
-                spent += record.nested.usage
-        resources.ledger.count(spent, spent.calls - trace.planning.calls)
-        resources.count_tool_calls(sum(len(record.tools) for record in trace.steps))
+        _count_spent(state, trace)
     for record in state.trace.steps:
         _count_lost_calls(state, record)
     if trace.plan is None and any(record.last for record in trace.steps):
@@ -315,6 +295,33 @@ def _take_over(state: RunState, trace: Trace) -> bool:
     state.planning.was_lost = state.trace.plan is None
     state.wake()
     return state.trace.plan is not None
+
+
+def _fail_lost_call(state: RunState, record: StepRecord) -> None:
+    """Tell that the call of a step has failed, because its process is gone."""
+    lost = Failure(
+        kind="terminated", message="the process that made this call was lost", reason=TAKEN_OVER
+    )
+    failed = ev.StepFailed(
+        at=state.stream.now(),
+        step=record.number,
+        attempt=record.attempt,
+        error=lost,
+        usage=Usage(calls=1, unpriced=1),
+        retry_in=0.0,
+    )
+    state.stream.emit(failed)
+
+
+def _count_spent(state: RunState, trace: Trace) -> None:
+    """Count in the limits of the run what the lost process is known to have used."""
+    spent = state.trace.usage
+    for record in trace.steps:
+        # What a nested run has used counts for its step when that has ended
+        if record.nested is not None and record.state not in ENDED:
+            spent += record.nested.usage
+    state.resources.ledger.count(spent, spent.calls - trace.planning.calls)
+    state.resources.count_tool_calls(sum(len(record.tools) for record in trace.steps))
 
 
 def _count_lost_calls(state: RunState, record: StepRecord) -> None:
@@ -346,13 +353,9 @@ def _reuse(state: RunState, earlier: Trace) -> bool:
         repeated = _name_steps(list(map(str, state.repeated)))
         state.stream.notice(f"doing {repeated} again, which had to do without an answer")
     revised = earlier.revised
-    first = 0
-    if earlier.revised is not None:
-        first = earlier.revised.first
-    before = []
-    for record in earlier.steps:
-        if not first or record.number < first:
-            before.append(record)
+    before = earlier.steps
+    if revised is not None:
+        before = tuple(record for record in earlier.steps if record.number < revised.first)
     for record in before:
         _reuse_step(state, record, earlier)
     if revised is not None:
@@ -453,39 +456,11 @@ async def _write(state: RunState, model: Model) -> Failure | None:
 
 
 def _fall_back(state: RunState, why: str) -> Failure | None:
-    """Have the best worker answer, with everything it may see. Returns why no worker can.
-
-    Where the profile has no fallback, no worker can. The policy may hide some inputs from a worker;
-    one that sees the whole question is preferred.
-    """
-    number = len(state.trace.steps) + 1
-    worker: str | None = None
-    if state.team.profile.fallback:
-        policy = state.policy
-        absent = {*state.resources.down, *state.resources.skipped}
-        if state.planning.revision is not None:
-            absent |= state.planning.revision.unusable
-        rules = state.team.rules(
-            state.limits, given=False, depth_left=0, down=absent, excluded=policy.excluded
-        )
-        names = [name for name in rules.workers if not policy.withheld(name)] or rules.workers
-        names = state.media_access.best_of(names)
-        worker = None
-        if names:
-            worker = Pool(workers=tuple(state.team.pool[name] for name in names)).best().name
-    if worker is None and state.planning.revision is not None:
-        return None  # the answer is what the finished steps have
-    if not state.team.profile.fallback:
-        rejected = state.trace.rejected
-        if len(rejected) > 1:
-            why = f"none of {len(rejected)} plans was valid; the last one"
-        message = f"no answer: {why}"
-        if rejected:
-            message = f"{message}: {rejected[-1].problem}"
-        return Failure(kind="worker", message=message, hint="ask in other words", reason="declined")
+    """Have the best worker answer, with everything it may see. Returns why no worker can."""
+    worker = _fallback_worker(state)
     if worker is None:
-        message = f"{why}, and the policy allows no worker to answer alone"
-        return Failure(kind="policy", message=message, hint=POLICY_HINT)
+        return _no_fallback(state, why)
+    number = len(state.trace.steps) + 1
     how = "the steps planned so far are kept, and"
     subtask = FINISH
     if number == 1:
@@ -498,6 +473,43 @@ def _fall_back(state: RunState, why: str) -> Failure | None:
     announce_parsed(state, ParsedStep(number=number, step=step, last=True))
     state.finish_plan(state.current_plan())
     return None
+
+
+def _fallback_worker(state: RunState) -> str | None:
+    """Return the best worker that may answer alone; None where the profile or the policy lets none.
+
+    The policy may hide some inputs from a worker; one that sees the whole question is preferred.
+    """
+    if not state.team.profile.fallback:
+        return None
+    policy = state.policy
+    absent = {*state.resources.down, *state.resources.skipped}
+    if state.planning.revision is not None:
+        absent |= state.planning.revision.unusable
+    rules = state.team.rules(
+        state.limits, given=False, depth_left=0, down=absent, excluded=policy.excluded
+    )
+    names = [name for name in rules.workers if not policy.withheld(name)] or rules.workers
+    names = state.media_access.best_of(names)
+    if not names:
+        return None
+    return Pool(workers=tuple(state.team.pool[name] for name in names)).best().name
+
+
+def _no_fallback(state: RunState, why: str) -> Failure | None:
+    """Return the failure of a run without a plan; None where finished steps are the answer."""
+    if state.planning.revision is not None:
+        return None
+    if state.team.profile.fallback:
+        message = f"{why}, and the policy allows no worker to answer alone"
+        return Failure(kind="policy", message=message, hint=POLICY_HINT)
+    rejected = state.trace.rejected
+    if len(rejected) > 1:
+        why = f"none of {len(rejected)} plans was valid; the last one"
+    message = f"no answer: {why}"
+    if rejected:
+        message = f"{message}: {rejected[-1].problem}"
+    return Failure(kind="worker", message=message, hint="ask in other words", reason="declined")
 
 
 def _rules(state: RunState, *, skipping: bool = False) -> PlanRules:

@@ -18,7 +18,7 @@ from collections.abc import (
     Coroutine,
     Sequence,
 )
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Literal
 
 from conductor_cli.core import events as ev
@@ -473,40 +473,44 @@ class Run:
 
     async def _run_step(self, number: int) -> None:
         state = self.state
-
-        async def read_nested(context: RunState) -> AsyncGenerator[ev.Event, None]:
-            nested = Run(context)
-            self._nested[number] = nested
-            try:
-                async for event, _ in nested:
-                    yield event
-            finally:
-                del self._nested[number]
-
         try:
-            failure = await run_step(state, number, read_nested)
+            failure = await run_step(state, number, partial(self._read_nested, number))
             if failure is None and wants_revision(state, number):
                 failure = await self._revise(number)
         except Exception as error:  # an error of our own must not leave the stream without its end
             log.debug("step %d failed", number, exc_info=True)
             failure = internal_failure(error)
-            record = state.record(number)
-            if record.state not in ENDED:
-                attempt = record.attempt or 1
-                state.stream.emit(
-                    ev.StepFailed(
-                        at=state.stream.now(),
-                        step=number,
-                        attempt=attempt,
-                        error=failure,
-                        usage=NO_USAGE,
-                    )
-                )
+            self._fail_step(number, failure)
         finally:
             if state.record(number).state not in ENDED:
                 state.stop_step(number)
         if failure is not None:
             self._end_early(failure)
+
+    async def _read_nested(self, number: int, context: RunState) -> AsyncGenerator[ev.Event, None]:
+        """Yield the events of the run that is nested in a step."""
+        nested = Run(context)
+        self._nested[number] = nested
+        try:
+            async for event, _ in nested:
+                yield event
+        finally:
+            del self._nested[number]
+
+    def _fail_step(self, number: int, failure: Failure) -> None:
+        """Tell that a step has failed by an error of our own, unless it has ended before."""
+        state = self.state
+        record = state.record(number)
+        if record.state in ENDED:
+            return
+        failed = ev.StepFailed(
+            at=state.stream.now(),
+            step=number,
+            attempt=record.attempt or 1,
+            error=failure,
+            usage=NO_USAGE,
+        )
+        state.stream.emit(failed)
 
     async def _revise(self, number: int) -> Failure | None:
         self._revising = True
@@ -575,13 +579,16 @@ class Run:
         if fault == NOT_JSON:
             message = "the answer is not JSON, which the schema requires"
             return Failure(kind="partial", message=message, reason="answer_not_json")
-        message = f"the answer does not follow the JSON Schema: {fault}"
         if not fault:
             return None
+        message = f"the answer does not follow the JSON Schema: {fault}"
         return Failure(kind="partial", message=message, reason="answer_not_schema")
 
     def _finish(self, broken: Failure | None) -> None:
-        """End the stream with the best answer there is, or with the reason why there is none."""
+        """End the stream with the best answer there is, or with the reason why there is none.
+
+        `broken` is what is wrong with an answer that is whole.
+        """
         state = self.state
         usage = state.trace.usage + state.work.unreported_usage
         if state.spec.plan_only and state.trace.plan is not None:
@@ -591,50 +598,58 @@ class Run:
             if record.state not in ENDED:
                 state.stop_step(record.number)
         answer, partial = answer_of(state.trace, state.question, self.team.profile.verdicts)
-        refusal = self.team.worker_profile.refusal
-        # A nested run reports it to the run around it.
-        if answer is not None and refusal == answer.strip() != "" and not state.nesting.nested:
-            refusing = [step for step in state.trace.steps if step.text.strip() == refusal]
-            first = refusing[0]
-            message = (
-                f"no answer: {first.worker} cannot do step {first.number}, "
-                f"{first.step.subtask!r:.80}"
+        crash = self._crash or self._refusal(answer)
+        if crash is not None or answer is None:
+            failed = ev.RunFailed(
+                at=state.stream.now(), error=crash or failure_of(state), usage=usage
             )
-            refused = Failure(
-                kind="worker", message=message, hint="ask in other words", reason="declined"
-            )
-            self._crash = self._crash or refused
-        if self._crash is not None or answer is None:
-            state.stream.emit(
-                ev.RunFailed(
-                    at=state.stream.now(), error=self._crash or failure_of(state), usage=usage
-                )
-            )
+            state.stream.emit(failed)
             return
-        last = find_answering_step(state.trace)
-        if last is not None and last.state == "done" and not state.nesting.nested:
-            verdict = _verdict(last.text, self.team.profile.verdicts)
-            if verdict and _judged_by(last, state.trace) is not None:
-                state.stream.notice(f"{last.worker} says of this answer: {verdict}", last.number)
-        error = None
-        if partial:
-            error = failure_of(state)
-        calls = tool_calls_of(state.trace)
-        if not (partial or calls or state.nesting.nested):
-            # what is wrong with an answer that is whole
-            error = broken
-        if not (partial or calls):
-            error = error or self._cut_step_failure()
-            partial = error is not None
+        self._tell_verdict()
+        error = self._fault_of_answer(broken, partial=partial)
         finished = ev.RunFinished(
             at=state.stream.now(),
             answer=answer,
             usage=usage,
-            partial=partial,
+            partial=error is not None,
             error=error,
-            tool_calls=calls,
+            tool_calls=tool_calls_of(state.trace),
         )
         state.stream.emit(finished)
+
+    def _refusal(self, answer: str | None) -> Failure | None:
+        """Return that a worker could not do its step, where the answer is the word for that.
+
+        A nested run reports it to the run around it.
+        """
+        refusal = self.team.worker_profile.refusal
+        if not refusal or answer is None or answer.strip() != refusal or self.state.nesting.nested:
+            return None
+        refusing = [step for step in self.trace.steps if step.text.strip() == refusal]
+        first = refusing[0]
+        message = (
+            f"no answer: {first.worker} cannot do step {first.number}, {first.step.subtask!r:.80}"
+        )
+        return Failure(kind="worker", message=message, hint="ask in other words", reason="declined")
+
+    def _tell_verdict(self) -> None:
+        """Tell what the answering step says of the answer, where that is the one it judged."""
+        last = find_answering_step(self.trace)
+        if last is None or last.state != "done" or self.state.nesting.nested:
+            return
+        verdict = _verdict(last.text, self.team.profile.verdicts)
+        if verdict and _judged_by(last, self.trace) is not None:
+            self.state.stream.notice(f"{last.worker} says of this answer: {verdict}", last.number)
+
+    def _fault_of_answer(self, broken: Failure | None, *, partial: bool) -> Failure | None:
+        """Return what the answer lacks; None where it is whole, or asks for calls of tools."""
+        if partial:
+            return failure_of(self.state)
+        if tool_calls_of(self.trace):
+            return None
+        if broken is not None and not self.state.nesting.nested:
+            return broken
+        return self._cut_step_failure()
 
     def _cut_step_failure(self) -> Failure | None:
         """Return that the answer is made of a step whose own answer has no end.

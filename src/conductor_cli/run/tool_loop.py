@@ -1,6 +1,4 @@
-"""The tools of one attempt at a step.
-
-Which are offered, and the calls of each reply, made in parallel.
+"""Offers tools to one attempt at a step, and makes the calls of each reply in parallel.
 
 A model may ask for anything any number of times. Whatever is wrong with a call goes back to it as
 the call's result; a step that has made too many calls, or too many wrong ones, gets one more turn
@@ -119,18 +117,20 @@ class ToolLoop:
         """
         looking = asyncio.ensure_future(self._box.offered(self._servers))
         try:
-            if (
-                not self._turn
-                and not (await asyncio.wait([looking], timeout=SLOW_START_SECONDS))[0]
-            ):
-                self._state.stream.notice(
-                    f"waiting for the tools of {format_list(self._servers)} to start", self._number
-                )
+            if not self._turn:
+                await self._tell_of_slow_start(looking)
             self._offered = {item.tool.name: item for item in await looking}
         finally:
             looking.cancel()
         for text in self._box.take_notices():
             self._state.stream.notice(text, self._number, recovered=True)
+
+    async def _tell_of_slow_start(self, looking: asyncio.Future[tuple[OfferedTool, ...]]) -> None:
+        """Wait for the tools for a moment, and then tell that they are waited for."""
+        found, _ = await asyncio.wait([looking], timeout=SLOW_START_SECONDS)
+        if not found:
+            text = f"waiting for the tools of {format_list(self._servers)} to start"
+            self._state.stream.notice(text, self._number)
 
     async def answer(self, reply: ModelReply, before: tuple[Message, ...]) -> tuple[Message, ...]:
         """Make the calls of a reply. Returns the messages by which the conversation goes on.
@@ -178,31 +178,9 @@ class ToolLoop:
         """Make one of the `of` calls of a reply, or say why it is not made."""
         stream = self._state.stream
         tool = self._offered.get(call.name)
-        if tool is None:
-            arguments: dict[str, Any] = {}
-            problem = self._unknown_tool(call)
-        else:
-            arguments, problem = self._admit(call)
-            if not problem:
-                problem = await self._ask_to_allow(call, tool)
+        arguments, problem = await self._check_call(call, tool)
         started = stream.now()
-        name = ""
-        server = ""
-        read_only = False
-        if tool is not None:
-            name = tool.full_name
-            read_only = tool.read_only
-            if not problem:
-                server = tool.server
-        called = ev.ToolCalled(
-            at=started,
-            **self._position,
-            call=call,
-            server=server,
-            read_only=read_only,
-            tool=name,
-        )
-        stream.emit(called)
+        self._announce_call(call, tool, started, is_made=not problem)
         if tool is None or problem:
             result = ToolResult(text=problem, error=True)
         else:
@@ -229,6 +207,39 @@ class ToolLoop:
             tool_call_id=call.id,
             is_error=result.error,
         )
+
+    async def _check_call(
+        self, call: ToolCall, tool: OfferedTool | None
+    ) -> tuple[dict[str, Any], str]:
+        """Return the arguments of a call, and why it is not made; empty where it is."""
+        if tool is None:
+            return {}, self._unknown_tool(call)
+        arguments, problem = self._admit(call)
+        if not problem:
+            problem = await self._ask_to_allow(call, tool)
+        return arguments, problem
+
+    def _announce_call(
+        self, call: ToolCall, tool: OfferedTool | None, at: float, *, is_made: bool
+    ) -> None:
+        """Tell of a call; the server of its tool is named only where the call reaches it."""
+        name = ""
+        server = ""
+        read_only = False
+        if tool is not None:
+            name = tool.full_name
+            read_only = tool.read_only
+            if is_made:
+                server = tool.server
+        called = ev.ToolCalled(
+            at=at,
+            **self._position,
+            call=call,
+            server=server,
+            read_only=read_only,
+            tool=name,
+        )
+        self._state.stream.emit(called)
 
     @property
     def _position(self) -> dict[str, Any]:
