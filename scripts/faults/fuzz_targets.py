@@ -26,7 +26,7 @@ from zipfile import ZipFile
 
 from pydantic_core import PydanticCustomError
 
-from conductor_cli.app.attach import PDF_LIMITS, read_pdf
+from conductor_cli.app.documents import DOCUMENT_LIMITS, read_pdf
 from conductor_cli.app.file_tree import list_files
 from conductor_cli.app.page_markdown import decode_page, to_markdown
 from conductor_cli.app.word_parts import prepare
@@ -295,7 +295,7 @@ def check_pdf(content: bytes) -> None:
     if media_type_of(content) != PDF:
         return
     before = _children_seconds()
-    document = read_pdf(content, PDF_LIMITS._replace(seconds=120))
+    document = read_pdf(content, DOCUMENT_LIMITS._replace(seconds=120))
     assert document.problem != "time", "it was read for two minutes"
     assert (took := _children_seconds() - before) < PDF_SECONDS, (
         f"it was read for {took:.1f} seconds"

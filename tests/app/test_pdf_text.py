@@ -10,7 +10,7 @@ import zlib
 
 import pytest
 
-from conductor_cli.app.attach import read_pdf
+from conductor_cli.app.documents import read_pdf
 from conductor_cli.programs.bounded_child import ChildLimits
 from tests.media_files import pdf, pdf_of, stream
 

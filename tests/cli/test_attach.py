@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.app import attach
+from conductor_cli.app import attach, documents
 from conductor_cli.app.attach import Attacher
 from conductor_cli.core.formatting import format_size
 from tests.cli.stage import TWO, Stage, explained, need
@@ -781,7 +781,9 @@ def test_a_very_long_word_document_gives_its_beginning(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mammoth")
-    monkeypatch.setattr(attach, "PDF_LIMITS", attach.PDF_LIMITS._replace(seconds=100))
+    monkeypatch.setattr(
+        documents, "DOCUMENT_LIMITS", documents.DOCUMENT_LIMITS._replace(seconds=100)
+    )
     # Most are empty, which are read sooner
     paragraphs = "<w:p/>" * 29_000 + "".join(
         f"<w:p><w:r><w:t>Line {number}.</w:t></w:r></w:p>" for number in range(29_000, 40_000)
@@ -832,7 +834,7 @@ def test_a_word_document_that_cannot_be_read_is_an_error(
 ) -> None:
     """A small file may become gigabytes of elements, which take long."""
     pytest.importorskip("mammoth")
-    monkeypatch.setattr(attach, "PDF_LIMITS", attach.PDF_LIMITS._replace(seconds=3))
+    monkeypatch.setattr(documents, "DOCUMENT_LIMITS", documents.DOCUMENT_LIMITS._replace(seconds=3))
     stage.costs_nothing(
         2,
         "ask",

@@ -1,18 +1,13 @@
-"""Attaching files to a question.
-
-What they are is found from their content, and all of it is bounded.
+"""Attaches files to a question. What they are is found from their content, and all is bounded.
 
 Text becomes a `File`. Of an image or a PDF the bytes are kept apart, and a PDF's text is extracted
-for the workers that cannot read the file itself, by a child process that may neither take long nor
-grow large.
+for the workers that cannot read the file itself.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import re
 import select
 import shlex
 import stat
@@ -20,9 +15,17 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import BinaryIO, Final, Literal
 
+from conductor_cli.app.documents import (
+    DocumentUnread,
+    describe_unread,
+    limits_within,
+    read_document,
+    read_pdf,
+)
 from conductor_cli.app.file_tree import PART_HINT, FileTree, is_pattern, list_files
+from conductor_cli.app.notebooks import read_notebook
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import UsageError
@@ -41,35 +44,19 @@ from conductor_cli.core.media import (
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.secret_files import is_secret_name, is_secret_text
 from conductor_cli.core.usage import CHARS_PER_TOKEN
-from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
+from conductor_cli.programs.bounded_child import ChildLimits
 from conductor_cli.state.interfaces import AttachmentStore
 from conductor_cli.system.disk import open_finite
 
-PDF_LIMITS: Final = ChildLimits(seconds=20, memory=1 << 30, cpu_seconds=30)
-"""Of reading one document: 32 MB of ordinary text take about 10 s and 200 MB."""
-
-_REASONS: Final = {
-    "time": "reading it took too long",
-    "memory": "reading it took too much memory or time",
-    "damaged": "it is damaged",
-    "length": "it is very long",
-}
 _WORD_PART: Final = b"word/document.xml"
 """The part of a Word document that has its text.
 
 A ZIP archive has the names of its parts in plain letters.
 """
-
 TEXT_LIMIT: Final = 16 * 1024 * 1024  # Bytes of one text. More is a mistake: no worker reads it
 ATTACHABLE: Final = (
     "attach text, PNG, JPEG, GIF, WebP, PDF, .docx or HTML files, notebooks or directories"
 )
-
-_BARE_OBJECT: Final = re.compile(r"<[^<>\n]+ (?:object|at 0x[0-9A-Fa-f]+)>")
-"""The words for a result whose text stands in another format.
-
-`<IPython.core.display.Markdown object>`, `<folium.folium.Map at 0x7f3a10>`.
-"""
 
 _NO_FILE: Final = "stdin"  # The path of what comes by a pipe or from a source
 
@@ -85,71 +72,8 @@ MAX_ATTACHMENTS: Final = 20  # Images and PDFs of a question, those of earlier t
 MAX_ATTACHED_BYTES: Final = 64 * _MB  # Together: each worker is sent a copy
 
 
-class DocumentUnread(UsageError):
-    """A document could not be read within the limits."""
-
-
 class NoTextError(UsageError):
     """A file is none of the kinds that can be attached."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PdfText:
-    """The text of a document with a line before each page, and how many pages there are.
-
-    `read` pages of them were read; `problem` says why not all of them. `drawn` are the numbers of
-    those that hold no text and show something all the same, such as a scan.
-    """
-
-    text: str = ""
-    pages: int = 0
-    read: int = 0
-    drawn: tuple[int, ...] = ()
-    problem: Literal["", "damaged", "encrypted", "memory", "length", "time"] = ""
-
-
-def read_pdf(content: bytes, limits: ChildLimits | None = None) -> PdfText:
-    """Return the text of a PDF. Never raises: what cannot be read is a `problem`."""
-    lines = _read_in_child(content, limits)
-    fields = _merge(lines)
-    pages = [line for line in lines if "text" in line]
-    texts = [page["text"] for page in pages]
-    text = ""
-    if any(map(str.strip, texts)):
-        text = "\n".join(f"[page {number}]\n{page}" for number, page in enumerate(texts, start=1))
-    return PdfText(
-        text=text,
-        pages=fields.get("pages", 0),
-        read=len(texts),
-        drawn=tuple(number for number, page in enumerate(pages, start=1) if "drawn" in page),
-        problem=fields["end"],
-    )
-
-
-def _read_in_child(content: bytes, limits: ChildLimits | None = None) -> list[dict[str, Any]]:
-    """Return what the child process says of a document; the last line has the `end`."""
-    limits = limits or PDF_LIMITS
-    if limits.seconds <= 0:
-        return [{"end": "time"}]
-    try:
-        lines = run_child(Path(__file__).with_name("document_process.py"), content, limits)
-    except ChildStopped as stopped:
-        # By the clock, or because it needed more memory or processor time than allowed
-        end = "memory"
-        if stopped.why == "time":
-            end = "time"
-        return [*stopped.values, {"end": end}]
-    if not lines or "end" not in lines[-1]:
-        lines.append({"end": "memory"})
-    return lines
-
-
-def _merge(lines: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the fields of all lines; of one that several have, the last value."""
-    fields: dict[str, Any] = {}
-    for line in lines:
-        fields.update(line)
-    return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +133,9 @@ class Attacher:
         path = Path(name).expanduser()
         if not path.is_dir() and (path.exists() or not is_pattern(name)):
             return [self._attach_named(path)]
-        if path.is_symlink():
-            self.tell(f"{name} is a link to {path.resolve()}")
-        elif _leads_through_link(path):
-            self.tell(f"{name} leads through a link to {path.resolve()}")
+        how = _use_of_link(path)
+        if how:
+            self.tell(f"{name} {how} a link to {path.resolve()}")
         tree = list_files(path)
         files = self._attach_tree(tree, name)
         left_out = _describe_left_out(tree)
@@ -278,11 +201,9 @@ class Attacher:
             self._say(f"{path} is no {NAMES[claimed]}, and is attached as text", is_whole=False)
         # The shell may have made the name from a pattern, and a link in a stranger's directory
         # leads anywhere.
+        how = _use_of_link(path)
         target = path
-        how = "is"
-        if not path.is_symlink():
-            how = "leads through"
-        if _leads_through_link(path) and path.is_file():
+        if how and path.is_file():
             target = path.resolve()
         name = target.absolute().as_posix()
         is_secret = is_secret_name(name) or is_secret_text(name, file.text)
@@ -307,7 +228,7 @@ class Attacher:
         size = 0
         seconds = TREE_SECONDS
         for path in tree.files:
-            limits = PDF_LIMITS._replace(seconds=min(PDF_LIMITS.seconds, seconds))
+            limits = limits_within(seconds)
             begin = time.monotonic()
             try:
                 # In a tree a page is source code
@@ -370,23 +291,15 @@ class Attacher:
         return File(name=name, text=text)
 
     def _read_notebook(self, text: str, name: str) -> str:
-        """Return what a Jupyter notebook says, and tell what of it that is not.
-
-        A text that is none, or one of an earlier format, is returned as it is.
-        """
-        try:
-            cells = json.loads(text)["cells"]
-            notebook = _cells_text(cells)
-            left_out = _unread_results(cells)
-        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-            return text
+        """Return what a Jupyter notebook says, and tell which results that lacks."""
+        said, left_out = read_notebook(text)
         if left_out:
             self._say(
                 f"{name}: {left_out} of the notebook left out; to write them as files that can "
                 "be attached: jupyter nbconvert --to markdown",
                 is_whole=False,
             )
-        return notebook
+        return said
 
     def _check_suffix(self, content: bytes, name: str, media_type: str) -> None:
         """Tell where the name of a file claims another type than it has.
@@ -427,7 +340,7 @@ class Attacher:
             raise UsageError(f"{name} is encrypted", hint=hint)
         if document.problem == "damaged" and not document.pages:
             raise UsageError(f"{name} is a damaged PDF document", hint="open it, save it again")
-        if message := _describe_unread(document):
+        if message := describe_unread(document):
             self._say(f"{name}: {message}", is_whole=False)
         attachment = Attachment(
             name=name,
@@ -440,21 +353,15 @@ class Attacher:
 
     def _take_document(self, content: bytes, name: str, limits: ChildLimits | None) -> File:
         """Return a Word document or a web page as its text, and tell what was left out."""
-        fields = _merge(_read_in_child(content, limits))
-        text = fields.get("text", "")
-        end = fields["end"]
-        if not text.strip():
-            raise _unread_document(name, end)
-        left_out = [f"{count:,} {kind}" for kind, count in fields["left_out"].items()]
-        if end:
-            left_out.append(f"the end, because {_REASONS[end]}")
-        message = f"{name} is read as text: about {int(len(text) / CHARS_PER_TOKEN):,} tokens"
-        if left_out:
-            message += f"; left out: {', '.join(left_out)}"
-        if fields.get("guessed"):
+        document = read_document(content, name, limits)
+        tokens = int(len(document.text) / CHARS_PER_TOKEN)
+        message = f"{name} is read as text: about {tokens:,} tokens"
+        if document.left_out:
+            message += f"; left out: {', '.join(document.left_out)}"
+        if document.guessed:
             message += "; it names no encoding, so Windows-1252 is assumed: save it as UTF-8 if not"
-        self._say(message, is_whole=not left_out and not fields.get("guessed"))
-        return File(name=name, text=text)
+        self._say(message, is_whole=not document.left_out and not document.guessed)
+        return File(name=name, text=document.text)
 
     def _open(self, path: Path, *, linked: bool = True) -> BinaryIO:
         """Open a file, or a pipe as a shell makes it of `<(…)`. Raises `UsageError`, `OSError`."""
@@ -508,22 +415,23 @@ class Attacher:
         raise UsageError(message, hint=f"make it smaller, or raise the limit: {command}")
 
 
-def _leads_through_link(path: Path) -> bool:
-    """Return whether a path is a link, or goes through one below the working directory.
+def _use_of_link(path: Path) -> Literal["is", "leads through", ""]:
+    """Return whether a path is a link, or leads through one below the working directory.
 
-    What is above that directory, and other absolute paths, are the user's own.
+    Empty where it does neither. What is above that directory, and other absolute paths, are the
+    user's own.
     """
     if path.is_symlink():
-        return True
+        return "is"
     here = Path.cwd()
     if path.is_absolute():
         if not path.is_relative_to(here):
-            return False
+            return ""
         path = path.relative_to(here)
     for above in path.parents:
         if above.name not in {"", ".."} and (here / above).is_symlink():
-            return True
-    return False
+            return "leads through"
+    return ""
 
 
 def _claimed_type(name: str) -> str:
@@ -535,39 +443,6 @@ def _limit_setting(media_type: str) -> str:
     if media_type == PDF:
         return "attachments.pdf_mb"
     return "attachments.image_mb"
-
-
-def _describe_unread(document: PdfText) -> str:
-    """Return what could not be read of a PDF, and why; empty where all was."""
-    pages = format_count(document.pages, "page")
-    why = _REASONS.get(document.problem, document.problem)
-    if why and not document.read:
-        return f"its text cannot be read: {why}"
-    if not why and not document.text:
-        return (
-            "it holds no text, as scanned documents do; only workers that accept PDFs can read it"
-        )
-    told = []
-    if why:
-        told.append(f"only the text of {document.read} of {pages} was read: {why}")
-    if document.drawn:
-        numbers = format_names([*map(str, document.drawn)])
-        told.append(
-            f"{len(document.drawn)} of {pages} without text, as in scans ({numbers}); only "
-            "workers that accept PDFs can read these"
-        )
-    return "; ".join(told)
-
-
-def _unread_document(name: str, end: str) -> UsageError:
-    """Return the error of a document of which no text was read; `end` says why."""
-    if end == "missing":
-        message = f"{name} needs two libraries"
-        return UsageError(message, hint="pip install mammoth selectolax")
-    message = f"{name} cannot be read: {_REASONS.get(end, 'it holds no text')}"
-    if end in {"time", "memory"}:
-        return DocumentUnread(message, hint="save it as text")
-    return UsageError(message, hint="save it as text")
 
 
 def decode_text(content: bytes, source: str, path: str = "") -> str:
@@ -612,60 +487,6 @@ def _conversion(path: str, encoding: str) -> str:
         return f"convert it first: … | iconv -f {encoding} -t UTF-8 | conductor …"
     command, converted = conversion_command(path, encoding)
     return f"{command}; then: -f {converted}"
-
-
-def _cells_text(cells: Iterable[dict[str, Any]]) -> str:
-    """Return the texts, the code and the results of a notebook's cells.
-
-    Raises what comes of cells that are none.
-    """
-    parts: list[str] = []
-    for cell in cells:
-        source = "".join(cell["source"])
-        is_code = cell["cell_type"] == "code"
-        parts.append(f"```\n{source}\n```" if is_code else source)
-        results = map(_output_text, cell.get("outputs", ()))
-        parts.extend(f"result:\n{result}" for result in results if result)
-    return "\n\n".join(parts)
-
-
-def _unread_results(cells: Iterable[dict[str, Any]]) -> str:
-    """Return what of a notebook its text has not, with numbers, empty where it has all.
-
-    They are pictures, and results that have no text at all, such as a table that is HTML only.
-    """
-    pictures = 0
-    others = 0
-    for cell in cells:
-        # Pictures that were dropped into a text
-        pictures += len(cell.get("attachments") or ())
-        for output in cell.get("outputs", ()):
-            kinds = output.get("data") or {}
-            if any(kind.startswith("image/") for kind in kinds):
-                pictures += 1
-            elif kinds and not _output_text(output):
-                others += 1
-    parts = []
-    if pictures:
-        parts.append(format_count(pictures, "picture"))
-    if others:
-        noun = "result" if others == 1 else "results"
-        parts.append(f"{others:,} {noun} as HTML or another format")
-    return " and ".join(parts)
-
-
-def _output_text(output: dict[str, Any]) -> str:
-    """Return the text of a result in a notebook: what was printed, its value, or its error."""
-    if "ename" in output:
-        words = [output["ename"], output.get("evalue")]
-        return ": ".join(word for word in words if word)
-    if output.get("text"):
-        return "".join(output["text"])
-    kinds = output.get("data") or {}
-    value = "".join(kinds.get("text/plain") or "")
-    if len(kinds) > 1 and _BARE_OBJECT.fullmatch(value):
-        value = ""
-    return value or "".join(kinds.get("text/markdown") or kinds.get("text/latex") or "")
 
 
 def _describe_left_out(tree: FileTree) -> str:

@@ -18,7 +18,8 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
-from conductor_cli.app.attach import PDF_LIMITS, Attacher
+from conductor_cli.app.attach import Attacher
+from conductor_cli.app.documents import limits_within
 from conductor_cli.app.rehearsal import DEMO_ANSWER, demo_question, is_rehearsal_run
 from conductor_cli.app.web_tools import KINDS as WEB_KINDS
 from conductor_cli.app.web_tools import NAME as WEB_TOOLS
@@ -582,7 +583,7 @@ async def _attach_files(request: ClientRequest, attacher: Attacher, files: dict[
     for sha256, attachment in sent.items():
         if sha256 in files:
             continue
-        limits = PDF_LIMITS._replace(seconds=min(PDF_LIMITS.seconds, seconds))
+        limits = limits_within(seconds)
         take = partial(attacher.take, request.blobs[sha256], attachment.name, limits=limits)
         try:
             file, taken_seconds = await DOCUMENT_WORK.run(partial(_timed, take))
