@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.app import tuning
-from conductor_cli.app.tuning import PLAN, ROUTER, Tuned, fit_head, learn_ways
+from conductor_cli.app import guide_search, router_head
+from conductor_cli.app.router_head import fit_head
+from conductor_cli.app.tuning import PLAN, ROUTER, Tuned, learn_ways
 from conductor_cli.core.errors import ModelError, UsageError
 from conductor_cli.core.profile import Guide
 from conductor_cli.evals.cases import Case, write_cases
@@ -49,7 +50,7 @@ def quick() -> Iterator[None]:
         return states[text]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tuning, "GENERATIONS", 10)
+        patch.setattr(router_head, "GENERATIONS", 10)
         patch.setattr(engine, "MAX_ENCODED_TOKENS", 256)
         patch.setattr(engine.Encoder, "encode", encode)
         yield
@@ -132,8 +133,8 @@ def test_the_router_is_not_taken_for_gains_by_chance(encoder: Path) -> None:
 
 def test_a_plan_whose_run_failed_counts_as_the_others_do() -> None:
     """Else an outage would decide which advice is kept."""
-    assert tuning.score_plans(sampled("conductor", "+-+!+")) == [1, 0, 1, 0.75, 1]
-    assert tuning.score_plans(sampled("conductor", "!!")) == [0, 0]
+    assert guide_search.score_plans(sampled("conductor", "+-+!+")) == [1, 0, 1, 0.75, 1]
+    assert guide_search.score_plans(sampled("conductor", "!!")) == [0, 0]
 
 
 def test_too_few_cases_and_a_single_worker_are_refused(encoder: Path) -> None:

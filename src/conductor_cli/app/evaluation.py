@@ -1,16 +1,7 @@
-"""Evaluations.
-
-Load cases, find stored evaluations, open the models, estimate the cost, and run what is left to do.
-
-A file of a published suite is fetched from the hub once, at a commit and with a hash that are kept
-and compared ever after. Calibration measures each worker alone, and makes its capability card of
-the result.
-"""
+"""Evaluations: opens the models, estimates the cost, and runs what an earlier one left to do."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -19,15 +10,13 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
-from typing import Final
 
 from conductor_cli import __version__
 from conductor_cli.app import rehearsal
@@ -35,8 +24,6 @@ from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.opening import OpenedOrchestra, OpeningRequest, open_orchestra
 from conductor_cli.app.ray_jobs import ask_over_nodes, check_node, models_of
 from conductor_cli.app.stored_evaluations import evaluations_directory, stored_evaluations
-from conductor_cli.app.worker_selection import resolve_pool
-from conductor_cli.config.cards import MeasuredCard, Strength, worker_key
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import (
@@ -45,22 +32,14 @@ from conductor_cli.core.errors import (
     KeyMissing,
     PolicyError,
     UsageError,
-    describe_system_error,
 )
-from conductor_cli.core.formatting import format_size
 from conductor_cli.core.mappings import names_of
-from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.evals.cases import (
-    COUNT,
-    EVERYDAY,
-    EVERYDAY_FILE,
-    NAME,
     RIGHT_FROM,
     Case,
     hash_cases,
-    make_basics,
-    read_cases,
     user_scorer,
 )
 from conductor_cli.evals.cost import (
@@ -75,10 +54,7 @@ from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec
 from conductor_cli.evals.runner import Row, case_runner, run_cases
 from conductor_cli.evals.sandbox import require_sandbox, use_interpreter
 from conductor_cli.evals.scorers import SCORERS
-from conductor_cli.evals.suites import SUITES, Suite, read_suite, suite_by_columns
-from conductor_cli.evals.summary import SystemResult, summarize
 from conductor_cli.evals.systems import (
-    ALONE,
     DEFAULT,
     System,
     needs_planner,
@@ -86,7 +62,6 @@ from conductor_cli.evals.systems import (
     unmeasured_workers,
 )
 from conductor_cli.models.response_cache import ResponseCache, model_identity
-from conductor_cli.models.weights import huggingface
 from conductor_cli.rehearsal.players import SHIPPED, rehearsal_conductor
 from conductor_cli.rehearsal.words import KEYWORDS
 from conductor_cli.run import Orchestra, Team
@@ -94,7 +69,6 @@ from conductor_cli.run.budget import Budget, CallBudget
 from conductor_cli.run.orchestra import new_run_id
 from conductor_cli.state.opening import open_state
 from conductor_cli.system import disk
-from conductor_cli.system.event_loop import run_async
 from conductor_cli.system.user_functions import UserFunction
 
 
@@ -447,30 +421,52 @@ def _make_spec(
 ) -> EvaluationSpec:
     orchestra = opened.orchestra
     planner = opened.planner
-    hashed = hash_cases(request.cases)
     planner_id = None
     planned_by = None
-    profile = None
     if planner is not None:
         planner_id = model_identity(planner)
         planned_by = orchestra.team.name
-        profile = orchestra.team.profile.name
+    return EvaluationSpec(
+        source=request.source,
+        hash=hash_cases(request.cases),
+        cases=len(request.cases),
+        systems=names,
+        workers=orchestra.team.pool.names,
+        seed=request.seed,
+        repeat=request.repeat,
+        planner_id=planner_id,
+        conductor=planned_by,
+        judge=judge.worker.name if judge is not None else None,
+        python=python,
+        identity=dump(_identity(request, opened, names, judge)),
+        notes=tuple(notes),
+        version=__version__,
+        time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+    )
+
+
+def _identity(
+    request: EvaluationRequest,
+    opened: OpenedOrchestra,
+    names: tuple[str, ...],
+    judge: Judge | None,
+) -> list[object]:
+    """Return what two evaluations share if one may continue the other."""
+    orchestra = opened.orchestra
+    team = orchestra.team
+    planner: tuple[str | None, ...] = (None, None, None)
+    if opened.planner is not None:
+        planner = (model_identity(opened.planner), team.name, team.profile.name)
     # No header of a worker is stored, as it may be a key; the identity of its model has a hash of
     # them.
-    workers = (
-        orchestra.team.pool.public(),
-        [model_identity(worker) for worker in orchestra.team.pool],
-    )
-    judge_name = judge.worker.name if judge is not None else None
+    workers = (team.pool.public(), [model_identity(worker) for worker in team.pool])
     identity: list[object] = [
         request.source,
-        hashed,
+        hash_cases(request.cases),
         names,
         request.seed,
         workers,
-        planner_id,
-        planned_by,
-        profile,
+        *planner,
         orchestra.limits,
         orchestra.timeouts,
         _judge_identity(judge),
@@ -479,23 +475,7 @@ def _make_spec(
     # An evaluation from before there was such a scorer has no place for it.
     if request.scorer is not None:
         identity.append([request.scorer.name, request.scorer.digest])
-    return EvaluationSpec(
-        source=request.source,
-        hash=hashed,
-        cases=len(request.cases),
-        systems=names,
-        workers=orchestra.team.pool.names,
-        seed=request.seed,
-        repeat=request.repeat,
-        planner_id=planner_id,
-        conductor=planned_by,
-        judge=judge_name,
-        python=python,
-        identity=dump(identity),
-        notes=tuple(notes),
-        version=__version__,
-        time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-    )
+    return identity
 
 
 def _judge_identity(judge: Judge | None) -> list[str]:
@@ -504,263 +484,9 @@ def _judge_identity(judge: Judge | None) -> list[str]:
     return [judge.worker.name, model_identity(judge.worker)]
 
 
-# Stored evaluations
-
-
 def find_evaluation(name: str, settings: Settings) -> Evaluation:
     """Return the stored evaluation with this id, or the `last` one. Raises `UsageError`."""
     for stored in stored_evaluations(settings):
         if name in (stored.id, "last"):
             return stored
     raise UsageError(f"there is no evaluation {name!r}", hint="conductor eval --list shows them")
-
-
-# Cases
-
-
-def load_cases(
-    source: str, *, file: str | None, count: int | None, seed: int, columns: str = ""
-) -> tuple[str, tuple[Case, ...]]:
-    """Return the set's name and its cases.
-
-    `seed` makes those of `basics`, and chooses `count` from a file or the demo's set.
-
-    With `file`, `source` is the published suite that the file contains. With `columns`, it is a
-    file whose columns have these names (`suite_by_columns`). Raises `UsageError`, with the line if
-    a file is wrong.
-    """
-    path = Path(source).expanduser()
-    if columns:
-        return path.name, read_suite(
-            suite_by_columns(path.name, columns), path, count=count, seed=seed
-        )
-    if file is not None:
-        if source not in SUITES:
-            raise UsageError(f"unknown suite {source!r:.60}", hint=_known_suites())
-        return source, read_suite(SUITES[source], Path(file).expanduser(), count=count, seed=seed)
-    if source == rehearsal.NAME:
-        return source, rehearsal.held_out_cases(count or rehearsal.EVAL_CASES, seed)
-    if source == NAME:
-        return source, make_basics(count or COUNT, seed)
-    if source == EVERYDAY:
-        return source, sample_cases(read_cases(EVERYDAY_FILE), count, seed)
-    if source in SUITES and not path.exists():
-        hint = f"{SUITES[source].source} on the Hugging Face hub"
-        raise UsageError(f"{source} needs its file: --from FILE", hint=hint)
-    if not path.exists() and not path.suffix:
-        raise UsageError(f"{path} is neither a file nor a set", hint=_known_suites())
-    # A file that is called like a set must not be taken for it when results are compared.
-    name = path.name
-    if name in (rehearsal.NAME, NAME, EVERYDAY, *SUITES):
-        name = str(path.absolute())
-    return name, sample_cases(read_cases(path), count, seed)
-
-
-def _known_suites() -> str:
-    return f"built-in: {rehearsal.NAME}, {NAME}, {EVERYDAY}; published: {', '.join(SUITES)}"
-
-
-def sample_cases(cases: Sequence[Case], count: int | None, seed: int) -> tuple[Case, ...]:
-    """Return a sample of `count` cases in their own order, chosen by the seed.
-
-    All of them without a count.
-    """
-    if count is None or count == len(cases):
-        return tuple(cases)
-    if count > len(cases):
-        raise UsageError(
-            f"--n {count}: the file holds {len(cases)} cases", hint="leave out --n to take all"
-        )
-    chosen = Random(seed).sample(range(len(cases)), count)  # noqa: S311 - reproducible, no secret
-    return tuple(cases[index] for index in sorted(chosen))
-
-
-MAX_FILE: Final = 8_000_000_000  # Bytes of a file of a suite
-
-
-def fetch_suite(suite: Suite, settings: Settings, report: Callable[[str, int, int], None]) -> Path:
-    """Return the file of a suite in our cache, fetched from the hub if it is not there.
-
-    Its solved questions are fetched, too. A file whose hash was kept must have it. Raises
-    `ConductorUnusable` where the hub does not answer, refuses or sends something else, and
-    `ConfigError` where nothing can be written.
-    """
-    directory = settings.paths.cache / "suites" / suite.name
-    try:
-        disk.make_private_directory(directory)
-        if suite.examples:
-            _fetch(suite, suite.examples, directory, report)
-        return _fetch(suite, suite.file, directory, report)
-    except ConductorUnusable as error:
-        if error.hint.startswith("conductor eval"):
-            raise
-        page = f"{huggingface.shown_endpoint()}/datasets/{suite.repo}"
-        hint = f"see {page}; with a file that you have: conductor eval {suite.name} --from FILE"
-        raise ConductorUnusable(error.message, hint=hint) from None
-    except OSError as error:
-        why = describe_system_error(error)
-        raise ConfigError(
-            f"cannot write {directory}: {why}", hint="make it writable and free some space"
-        ) from None
-
-
-def _fetch(
-    suite: Suite, file: str, directory: Path, report: Callable[[str, int, int], None]
-) -> Path:
-    path = directory / Path(file).name
-    go_on = f"conductor eval {suite.name} --from FILE"
-    pins = dict[str, dict[str, str]]()
-    pin = None
-    # Where what was kept is damaged, a file that is there counts as it is.
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        pins = json.loads((directory / "pins.json").read_text(encoding="utf-8"))
-        pin = str(pins[file]["commit"]), str(pins[file]["sha256"])
-    if path.is_file():
-        if pin is None or _hash_of(path) == pin[1]:
-            return path
-        hint = f"{go_on}; or remove {directory} to fetch it again"
-        raise ConductorUnusable(
-            f"{path} is not the file that was fetched: its hash has changed", hint=hint
-        )
-    if huggingface.is_offline():
-        message = f"{suite.name} is not in the cache, and HF_HUB_OFFLINE forbids asking the hub"
-        raise ConductorUnusable(message, hint=f"{go_on}, or unset HF_HUB_OFFLINE")
-    revision = "main"
-    if pin is not None:
-        revision = pin[0]
-    repository = huggingface.ask_repository(suite.repo, revision, kind="dataset", report=report)
-    remote = repository.files.get(file)
-    if remote is None:
-        raise ConductorUnusable(f"{suite.repo} has no file {file} any more", hint=go_on)
-    if not 0 < remote.size <= MAX_FILE:
-        size = f"{remote.size:,} bytes, and at most {format_size(MAX_FILE)} are fetched"
-        raise ConductorUnusable(f"{file} of {suite.repo} has {size}", hint=go_on)
-    part = directory / f"{path.name}.{repository.commit[:12]}.part"
-    huggingface.download_file(repository, remote, part, report)
-    digest = _hash_of(part)
-    expected = remote.sha256
-    source = "the hub says"
-    if pin is not None:
-        expected = pin[1]
-        source = "before"
-    if expected and digest != expected:
-        part.unlink()
-        raise ConductorUnusable(
-            f"{file} of {suite.repo} has another hash than {source}", hint=go_on
-        )
-    kept = {"commit": repository.commit, "sha256": digest}
-    disk.write_atomically(
-        directory / "pins.json", f"{json.dumps({**pins, file: kept}, indent=2)}\n", mode=0o600
-    )
-    part.replace(path)
-    return path
-
-
-def _hash_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-# Cards
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """The workers to measure on a set of cases, and what was measured before.
-
-    Those of `request` are measured; `known_cards` are those that others already have on the set.
-    """
-
-    request: EvaluationRequest
-    pool: Pool
-    known_cards: tuple[MeasuredCard, ...] = ()
-
-    @property
-    def hash(self) -> str:
-        return hash_cases(self.request.cases)
-
-
-def plan_calibration(
-    settings: Settings,
-    source: str | None,
-    *,
-    workers: Sequence[str],
-    count: int | None,
-    seed: int,
-    parallel: int,
-) -> Calibration:
-    """Choose cases and workers, and find what was measured before.
-
-    The cases are a file, by default a built-in set. Workers with a card on all of the same cases
-    are not measured again.
-    """
-    configured = names_of([item.worker for item in settings.workers])
-    if source in configured and not Path(source).exists():
-        hint = f"to measure it alone: conductor workers calibrate --workers {source}"
-        raise UsageError(f"{source} is a worker, and no file of cases", hint=hint)
-    name, cases = load_cases(source or NAME, file=None, count=count, seed=seed)
-    pool, _ = run_async(resolve_pool(settings, None, workers))
-    pool = pool.without_self()
-    cards = dict[str, MeasuredCard]()
-    for worker in pool:
-        card = settings.cards.of(worker, hash_cases(cases))
-        # One of fewer cases is of a time when the worker could not be reached.
-        if card is not None and card.n >= len(cases):
-            cards[worker.name] = card
-    unmeasured = tuple(name for name in pool.names if name not in cards)
-    request = EvaluationRequest(
-        source=name,
-        cases=cases,
-        systems=ALONE,
-        seed=seed,
-        parallel=parallel,
-        workers=unmeasured,
-    )
-    return Calibration(request=request, pool=pool, known_cards=tuple(cards.values()))
-
-
-def measured_cards(
-    calibration: Calibration, evaluation: Evaluation
-) -> tuple[list[MeasuredCard], list[str]]:
-    """Return a card for each worker that has answered a case, and notes about those that failed."""
-    outcomes = evaluation.outcomes()
-    errors = {outcome.system: outcome.error for outcome in outcomes if outcome.verdict == "failed"}
-    cards = []
-    notes = []
-    for system in summarize(outcomes, systems=evaluation.spec.systems).systems:
-        worker = calibration.pool[system.name.removeprefix(f"{ALONE}:")]
-        if system.accuracy.n:
-            cards.append(_measured_card(calibration, worker, system))
-        if system.failed:
-            failed = f"{system.failed} of {len(calibration.request.cases)} cases failed"
-            if not system.accuracy.n:
-                failed += ", so it has no card"
-            else:
-                failed += ", and the same command measures it again"
-            notes.append(f"{worker.name}: {failed}: {errors[system.name]}")
-    notes += [note for note in evaluation.spec.notes if note.startswith("left out")]
-    return cards, notes
-
-
-def _measured_card(calibration: Calibration, worker: Worker, result: SystemResult) -> MeasuredCard:
-    strengths = {}
-    for tag, share in result.tags.items():
-        if share.n:
-            strengths[tag] = Strength(right=share.right, n=share.n)
-    cost = result.cost
-    if result.unpriced:
-        cost = None
-    return MeasuredCard(
-        worker=worker.name,
-        key=worker_key(worker),
-        hash=calibration.hash,
-        source=f"{calibration.request.source}, seed {calibration.request.seed}",
-        time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        right=result.accuracy.right,
-        n=result.accuracy.n,
-        strengths=strengths,
-        tokens_in=round(result.tokens_in or 0.0, 2),
-        tokens_out=round(result.tokens_out or 0.0, 2),
-        seconds=round(result.seconds or 0.0, 4),
-        cost=cost,
-    )

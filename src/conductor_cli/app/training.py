@@ -17,8 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from conductor_cli.app.case_sets import load_cases, sample_cases
 from conductor_cli.app.check_results import CheckResult
-from conductor_cli.app.evaluation import load_cases, sample_cases
 from conductor_cli.app.opening import OpenedOrchestra, OpeningRequest, open_orchestra
 from conductor_cli.app.training_forecast import (
     describe_limits,

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from conductor_cli.app import evaluation as evaluations
+from conductor_cli.app.case_sets import fetch_suite, load_cases
 from conductor_cli.app.ray_jobs import ray_cluster
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
 from conductor_cli.app.stored_evaluations import stored_evaluations
@@ -206,7 +207,7 @@ def _evaluation_request(
     if file is None:
         file = _fetched_suite(named, settings, quiet=quiet)
     columns = ",".join(options.columns or ())
-    source, cases = evaluations.load_cases(
+    source, cases = load_cases(
         named, file=file, count=options.count, seed=options.seed, columns=columns
     )
     return evaluations.EvaluationRequest(
@@ -250,7 +251,7 @@ def _fetched_suite(cases: str, settings: Settings, *, quiet: bool) -> str | None
     if cases not in SUITES or Path(cases).exists():
         return None
     with show_progress(settings, quiet=quiet, unit="bytes") as display:
-        return str(evaluations.fetch_suite(SUITES[cases], settings, display.update))
+        return str(fetch_suite(SUITES[cases], settings, display.update))
 
 
 def _settings(flags: Mapping[str, Any], config: str | None, *, rehearsal: bool) -> Settings:

@@ -12,7 +12,8 @@ from typing import Annotated, Final
 
 import typer
 
-from conductor_cli.app.evaluation import EvaluationRequest, load_cases, sample_cases
+from conductor_cli.app.case_sets import load_cases, sample_cases
+from conductor_cli.app.evaluation import EvaluationRequest
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers
 from conductor_cli.cli import options as opt

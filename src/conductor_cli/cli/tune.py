@@ -12,9 +12,11 @@ from typing import Annotated
 
 import typer
 
-from conductor_cli.app.evaluation import EvaluationRequest, load_cases
+from conductor_cli.app.case_sets import load_cases
+from conductor_cli.app.evaluation import EvaluationRequest
+from conductor_cli.app.guide_search import improve_plans
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
-from conductor_cli.app.tuning import MIN_CASES, PLAN, Tuned, find_encoder, improve_plans, learn_ways
+from conductor_cli.app.tuning import MIN_CASES, PLAN, Tuned, find_encoder, learn_ways
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.confirmation import confirm_cost
 from conductor_cli.cli.eval import run_evaluation

@@ -576,7 +576,7 @@ def calibrate_command(
     """
     # Imported here, because the other commands of this group would pay for the imports of the
     # evaluations.
-    from conductor_cli.app.evaluation import measured_cards, plan_calibration
+    from conductor_cli.app.calibration import measured_cards, plan_calibration
     from conductor_cli.cli.eval import run_evaluation
     from conductor_cli.config.cards import add_cards, cards_file
     from conductor_cli.system.disk import check_writable
