@@ -1,6 +1,4 @@
-"""The one driver of runs.
-
-A job becomes a run, whose events are stored and given on, each with the trace after it.
+"""Drives runs: a job becomes a run, whose events are stored and given on with the trace after each.
 
 `ask`, `run`, chats, the Python API, `serve`, `mcp` and the plugins stand on `begin_run` and
 `perform`; `run_to_end` also shows the run, and has a person decide about plans and tools.
@@ -12,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -208,33 +206,48 @@ async def perform(
                 if not job.spec.leased and notice is None:
                     yield event, trace
                     continue
-                is_piece = isinstance(ev.innermost_event(event), ev.StepDelta)
-                if job.spec.leased and is_piece and notice is None:
-                    # Another process that goes on with the run knows only committed pieces. So a
-                    # piece is shown after its commit, and several are committed together, because
-                    # one commit for each costs too much.
-                    if not pieces and not run.state.stream.unread:
-                        await asyncio.sleep(COMMIT_SECONDS)
-                    if run.state.stream.unread and len(pieces) < MAX_PIECES:
+                if job.spec.leased:
+                    is_piece = isinstance(ev.innermost_event(event), ev.StepDelta)
+                    if is_piece and notice is None and await _goes_with_next(run, len(pieces)):
                         pieces.append((event, trace))
                         continue
-                if job.spec.leased and (is_piece or pieces):
-                    await recorder.flush()
+                    if is_piece or pieces:
+                        await recorder.flush()
                 while pieces:
                     yield pieces.pop(0)
-                if notice is None:
-                    yield event, trace
-                elif isinstance(event, ENDS):  # no event follows the end
-                    yield notice, run.read_so_far
-                    yield event, run.read_so_far
-                else:
-                    yield event, trace
-                    yield notice, run.read_so_far
+                for shown in _with_notice(run, event, trace, notice):
+                    yield shown
         if job.waits_for_room:
             await recorder.wait_for_room()
         recorder.check()
     finally:
         await recorder.close()
+
+
+async def _goes_with_next(run: Run, waiting: int) -> bool:
+    """Return whether a piece of a leased run is committed with the next one, as `waiting` ones are.
+
+    Another process that goes on with the run knows only committed pieces. So a piece is shown after
+    its commit, and several are committed together, because one commit for each costs too much.
+    """
+    stream = run.state.stream
+    if not waiting and not stream.unread:
+        await asyncio.sleep(COMMIT_SECONDS)
+    return stream.unread and waiting < MAX_PIECES
+
+
+def _with_notice(
+    run: Run, event: Event, trace: Trace, notice: ev.Notice | None
+) -> Iterator[tuple[Event, Trace]]:
+    """Yield an event and the notice of what could not be stored, in the order of their display."""
+    if notice is None:
+        yield event, trace
+    elif isinstance(event, ENDS):  # no event follows the end
+        yield notice, run.read_so_far
+        yield event, run.read_so_far
+    else:
+        yield event, trace
+        yield notice, run.read_so_far
 
 
 async def perform_unseen(run: Run, job: Job) -> None:

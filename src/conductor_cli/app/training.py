@@ -1,7 +1,4 @@
-"""`conductor train`.
-
-Check that everything a training needs is there, estimate its cost, train, and export.
-"""
+"""`conductor train`: checks that all a training needs is there, and estimates, trains, exports."""
 
 from __future__ import annotations
 
@@ -26,6 +23,7 @@ from conductor_cli.app.training_forecast import (
     explain_time,
     find_call_limits,
     known_call_seconds,
+    workers_with_parallel,
 )
 from conductor_cli.core.errors import (
     ConductorError,
@@ -184,10 +182,7 @@ class Training:
         self._runner.close()
 
     def check(self) -> list[CheckResult]:
-        """Check everything, in order, up to the first error.
-
-        Where it is of the model that is trained, the cost too.
-        """
+        """Check everything in order; after an error, only what `WITHOUT_LIBRARIES` names."""
         # Training uses only what is on this machine
         for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
             os.environ.setdefault(name, "1")
@@ -289,12 +284,10 @@ class Training:
         models = self._opened.orchestra.team.workers
         limits = find_call_limits(self._settings, self._pool, models, self.request.recipe)
         self._limits = limits
-        workers_with_parallel = {
-            item.worker.name for item in self._settings.workers if item.sets_parallel
-        }
+        configured = workers_with_parallel(self._settings)
         workers = {}
         for worker in self._pool:
-            is_default = worker.name not in workers_with_parallel
+            is_default = worker.name not in configured
             workers[worker.name] = {"parallel": worker.parallel, "default": is_default}
         providers = {limit.provider: limit.at_once for limit in limits if limit.provider}
         fields = {
@@ -309,9 +302,26 @@ class Training:
         return f"{self._reward.name}, which takes the place of the built-in one for valid plans"
 
     def _check_cases(self) -> str:
+        offered, cases, validation = self._choose_cases()
+        python = self._check_scorers((*cases, *validation))
+        reward_digest = ""
+        if self._reward is not None:
+            reward_digest = self._reward.digest
+        self._curriculum = TaskCurriculum(
+            recipe=self.request.recipe,
+            cases=cases,
+            workers=self._pool.names,
+            identities=_worker_identities(self._pool),
+            validation=validation,
+            reward_digest=reward_digest,
+            python=python,
+        )
+        return _describe_cases(self._curriculum, offered)
+
+    def _choose_cases(self) -> tuple[int, tuple[Case, ...], tuple[Case, ...]]:
+        """Return how many cases there are, those to train on, and the validation set."""
         request = self.request
-        recipe = self.request.recipe
-        pool = self._pool
+        recipe = request.recipe
         if not request.cases:
             raise UsageError(
                 "no cases are given", hint="--cases CASES.jsonl, as for conductor eval"
@@ -324,52 +334,28 @@ class Training:
             request.cases, file=request.case_file, count=count, seed=recipe.seed
         )
         sampled = sample_cases(offered, min(recipe.max_cases, len(offered)), recipe.seed)
-        cases, validation = self._split(sampled)
-        needs = {SCORERS[case.scorer].needs for case in (*cases, *validation)}
+        return len(offered), *self._split(sampled)
+
+    def _check_scorers(self, cases: Sequence[Case]) -> str:
+        """Return the Python that runs programs of models; empty where no case has any.
+
+        Raises `UsageError` or `ConfigError` where something that scores cases is missing.
+        """
+        needs = {SCORERS[case.scorer].needs for case in cases}
         if "judge" in needs:
             raise UsageError(
                 "training cannot judge by a model", hint="give the cases another scorer than model"
             )
         if "math-verify" in needs:
             require_math_verify()
-        python = ""
-        if "sandbox" in needs:
-            interpreter = require_sandbox(self._settings["eval.python"])
-            use_interpreter(interpreter)
-            python = interpreter.label
-        identities = {}
-        for worker in pool:
-            identities[worker.name] = [
-                model_identity(worker),
-                worker.about,
-                dict(worker.card.strengths),
-                worker.card.words,
-            ]
-        reward_digest = ""
-        if self._reward is not None:
-            reward_digest = self._reward.digest
-        self._curriculum = TaskCurriculum(
-            recipe=recipe,
-            cases=cases,
-            workers=pool.names,
-            identities=identities,
-            validation=validation,
-            reward_digest=reward_digest,
-            python=python,
-        )
-        drawn = recipe.steps * recipe.prompts
-        times = drawn / len(cases)
-        line = f"{len(cases)} of {len(offered)}; {drawn} are drawn, {times:.3g} times each"
-        if validation:
-            line += f"; {len(validation)} more for validation"
-        else:
-            line += "; too few for a validation set (--validation FILE)"
-        if choices := [len(case.choices) for case in cases if case.choices]:
-            lucky = sum(1 / count for count in choices) / len(choices)
-            line += f"; {len(choices)} are multiple choice, where a guess is right in {lucky:.0%}"
-        return line
+        if "sandbox" not in needs:
+            return ""
+        interpreter = require_sandbox(self._settings["eval.python"])
+        use_interpreter(interpreter)
+        return interpreter.label
 
     def _split(self, cases: tuple[Case, ...]) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
+        """Return the cases to train on, and the validation set: the user's own, or some of them."""
         request = self.request
         if not request.validation:
             return split_cases(cases, request.recipe)
@@ -421,7 +407,7 @@ class Training:
         recipe = self.request.recipe
         check_same_training(directory, self._curriculum.as_dict())
         done = self._done()
-        begun = f"{directory}"
+        begun = str(directory)
         if done:
             begun += f", resumes after step {done} of {recipe.steps}"
         base = self._measured or guess_base_model(recipe.base, recipe.lora)
@@ -699,6 +685,35 @@ class Training:
         from conductor_cli.train.grpo import export_adapter
 
         return export_adapter(self.request.directory, self._base).absolute()
+
+
+def _worker_identities(pool: Pool) -> dict[str, list[Any]]:
+    """Return which model each worker is, and its card, as JSON values."""
+    identities = {}
+    for worker in pool:
+        identities[worker.name] = [
+            model_identity(worker),
+            worker.about,
+            dict(worker.card.strengths),
+            worker.card.words,
+        ]
+    return identities
+
+
+def _describe_cases(curriculum: TaskCurriculum, offered: int) -> str:
+    """Return in a line which of the offered cases are trained on, and how often."""
+    cases = curriculum.cases
+    drawn = curriculum.recipe.steps * curriculum.recipe.prompts
+    times = drawn / len(cases)
+    line = f"{len(cases)} of {offered}; {drawn} are drawn, {times:.3g} times each"
+    if curriculum.validation:
+        line += f"; {len(curriculum.validation)} more for validation"
+    else:
+        line += "; too few for a validation set (--validation FILE)"
+    if choices := [len(case.choices) for case in cases if case.choices]:
+        lucky = sum(1 / count for count in choices) / len(choices)
+        line += f"; {len(choices)} are multiple choice, where a guess is right in {lucky:.0%}"
+    return line
 
 
 def _too_few_workers(names: Sequence[str]) -> ConfigError:

@@ -91,9 +91,14 @@ def _provider(worker: Worker, settings: Settings) -> str:
     return ""
 
 
+def workers_with_parallel(settings: Settings) -> set[str]:
+    """Return the workers whose calls at once somebody has set."""
+    return {item.worker.name for item in settings.workers if item.sets_parallel}
+
+
 def describe_limits(limits: tuple[CallLimit, ...], settings: Settings) -> str:
     """Return how many calls are made at once, and which of it is a default."""
-    workers_with_parallel = {item.worker.name for item in settings.workers if item.sets_parallel}
+    configured = workers_with_parallel(settings)
     chosen = []
     by_default = []
     others = []
@@ -103,16 +108,15 @@ def describe_limits(limits: tuple[CallLimit, ...], settings: Settings) -> str:
             others.append(f"at most {limit.at_once} at the provider {limit.provider}")
         elif limit.owner == "runs":
             others.append(f"{format_count(limit.at_once, 'run')} at once")
-        elif workers_with_parallel.isdisjoint(limit.workers):
+        elif configured.isdisjoint(limit.workers):
             by_default.append(text)
         else:
             chosen.append(text)
     workers = [format_list(chosen)] if chosen else []
     if by_default:
         workers.append(f"by default {format_list(by_default)}")
-    return f"{format_count(calls_at_once(limits), 'call')} at once: {', '.join(workers)}; " + (
-        "; ".join(others)
-    )
+    calls = format_count(calls_at_once(limits), "call")
+    return f"{calls} at once: {', '.join(workers)}; {'; '.join(others)}"
 
 
 def describe_time(
