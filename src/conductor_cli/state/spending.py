@@ -203,11 +203,10 @@ def open_database(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection
     Without `checkpoints`, somebody has to call `checkpoint` now and then.
     """
     make_private_directory(path.parent)
-    # SQLite would make it readable for everybody. A process that closes any descriptor of a file
-    # loses all the locks that its connections hold on that file, so a file that is there is left to
-    # SQLite, also while it is being created.
-    with _CREATING, suppress(FileExistsError):
-        os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    # A process that closes any descriptor of a file loses all the locks that its connections hold
+    # on that file, so a file that is there is left to SQLite, also while it is being created.
+    with _CREATING:
+        _create_file(os.path.realpath(path))
     # A run and its clean-up may be in different threads, though never at the same time.
     database = sqlite3.connect(
         path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -216,45 +215,66 @@ def open_database(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection
         # In this mode a call costs no wait for the disk; what a power failure may lose is the last
         # seconds. Of a new file: a call changes some hundred bytes
         database.execute("PRAGMA page_size = 1024")
-        # Only the first of several processes that open a new file at once really switches to a
-        # write-ahead log. SQLite does not apply its timeout to the switch: it fails at once while
-        # another process makes it.
-        end = time.monotonic() + BUSY_SECONDS
-        while True:
-            try:
-                database.execute("PRAGMA journal_mode = WAL")
-                break
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
-                    raise
-            time.sleep(SWITCH_POLL_SECONDS)
+        _use_write_ahead_log(database)
         database.execute("PRAGMA synchronous = NORMAL")
         if not checkpoints:
             database.execute("PRAGMA wal_autocheckpoint = 0")
         _check_version(database)
         database.executescript(_SCHEMA)
-        if _absent(database):
-            # Whoever creates the copy fills it; what a kill leaves of it is no harm, since columns
-            # are only added.
-            with suppress(FileExistsError):
-                os.close(os.open(f"{path}.old", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-                database.execute("VACUUM INTO ?", (f"{path}.old",))
-            with database:
-                database.execute("BEGIN IMMEDIATE")  # another process may do the same
-                for name, (kind, _) in _absent(database).items():
-                    database.execute(f"ALTER TABLE calls ADD COLUMN {name} {kind}")
+        _add_columns(database, path)
         _add_totals(database)
-        if _old_books(path.parent):
-            with database:
-                database.execute("BEGIN IMMEDIATE")
-                for book in _old_books(path.parent):
-                    insert = f"INSERT INTO calls ({_BOOKED}) VALUES (?{', ?' * 10})"  # noqa: S608
-                    database.executemany(insert, _read_book(book))
-                    book.rename(f"{book}.old")
+        _take_over_books(database, path.parent)
     except BaseException:
         database.close()
         raise
     return database
+
+
+def _create_file(path: str) -> bool:
+    """Create an empty file, and return whether it was not there.
+
+    SQLite would make it readable for everybody.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _use_write_ahead_log(database: sqlite3.Connection) -> None:
+    """Switch a database to a write-ahead log.
+
+    Only the first of several processes that open a new file at once really does. SQLite does not
+    apply its timeout to the switch: it fails at once while another process makes it.
+    """
+    end = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() > end:
+                raise
+        else:
+            return
+        time.sleep(SWITCH_POLL_SECONDS)
+
+
+def _add_columns(database: sqlite3.Connection, path: Path) -> None:
+    """Add the columns that a file of an earlier version lacks, beside a copy of it as it was.
+
+    Whoever creates the copy fills it; what a kill leaves of it is no harm, since columns are only
+    added.
+    """
+    if not _absent(database):
+        return
+    if _create_file(f"{path}.old"):
+        database.execute("VACUUM INTO ?", (f"{path}.old",))
+    with database:
+        database.execute("BEGIN IMMEDIATE")  # another process may do the same
+        for name, (kind, _) in _absent(database).items():
+            database.execute(f"ALTER TABLE calls ADD COLUMN {name} {kind}")
 
 
 def _has_exported(database: sqlite3.Connection) -> bool:
@@ -292,8 +312,20 @@ def _old_books(directory: Path) -> list[Path]:
     return sorted(directory.glob("????-??-??.jsonl"))
 
 
+def _take_over_books(database: sqlite3.Connection, directory: Path) -> None:
+    """Record the calls of the first versions' files, and rename these."""
+    if not _old_books(directory):
+        return
+    insert = f"INSERT INTO calls ({_BOOKED}) VALUES (?{', ?' * 10})"  # noqa: S608 - constants
+    with database:
+        database.execute("BEGIN IMMEDIATE")
+        for book in _old_books(directory):  # those that no other process has taken meanwhile
+            database.executemany(insert, _read_book(book))
+            book.rename(f"{book}.old")
+
+
 def _read_book(book: Path) -> list[tuple[Any, ...]]:
-    """The rows of such a file: the calls that have ended, and what those that never did held.
+    """Return the rows of such a file: calls that have ended, and what those that never did held.
 
     Raises `OSError`.
     """
@@ -302,44 +334,42 @@ def _read_book(book: Path) -> list[tuple[Any, ...]]:
     for line in book.read_bytes().splitlines():
         with suppress(ValueError, LookupError, TypeError, ArithmeticError):
             fields = json.loads(line)
-            cost = None
-            if fields["cost"] is not None:
-                cost = nano_dollars(Decimal(fields["cost"]))
             if "holds" in fields:
-                held[fields["holds"]] = (
-                    book.stem,
-                    "",
-                    "",
-                    "",
-                    "",
-                    fields["call"],
-                    1,
-                    0,
-                    clamped(fields["tokens"]),
-                    0,
-                    cost,
-                )
+                held[fields["holds"]] = _row_of_held_call(book.stem, fields)
                 continue
-            numbers = (
-                fields["calls"],
-                fields["unpriced"],
-                clamped(fields["tokens_in"]),
-                clamped(fields["tokens_out"]),
-                cost,
-            )
-            rows.append(
-                (
-                    book.stem,
-                    None,
-                    fields["worker"],
-                    fields["provider"],
-                    fields["model"],
-                    fields["call"],
-                    *numbers,
-                )
-            )
+            rows.append(_row_of_ended_call(book.stem, fields))
             held.pop(fields.get("ends", ""), None)
     return [*rows, *held.values()]
+
+
+def _row_of_held_call(day: str, fields: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the columns `_BOOKED` of a call without an end, whose worker is not known."""
+    tokens = clamped(fields["tokens"])
+    return (day, "", "", "", "", fields["call"], 1, 0, tokens, 0, _booked_cost(fields))
+
+
+def _row_of_ended_call(day: str, fields: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the columns `_BOOKED` of a call that has ended, which nobody owns any more."""
+    return (
+        day,
+        None,
+        fields["worker"],
+        fields["provider"],
+        fields["model"],
+        fields["call"],
+        fields["calls"],
+        fields["unpriced"],
+        clamped(fields["tokens_in"]),
+        clamped(fields["tokens_out"]),
+        _booked_cost(fields),
+    )
+
+
+def _booked_cost(fields: Mapping[str, Any]) -> int | None:
+    """Return the cost of a line in billionths of a dollar; None where it is unknown."""
+    if fields["cost"] is None:
+        return None
+    return nano_dollars(Decimal(fields["cost"]))
 
 
 def checkpoint(directory: Path) -> None:
@@ -389,7 +419,7 @@ def read_tokens(directory: Path, day: date) -> int:
 
 @contextmanager
 def _reading(directory: Path) -> Iterator[sqlite3.Connection | None]:
-    """The database, opened to be read; None where no call was ever recorded.
+    """Open the database to be read; it is None where no call was ever recorded.
 
     Raises `ConfigError`.
     """
@@ -483,7 +513,7 @@ def spent_row(row: tuple[Any, ...]) -> SpentRow:
 
 
 def nano_dollars(amount: Decimal) -> int:
-    """Billionths of dollars, rounded up: small calls never count as less than they cost."""
+    """Return billionths of dollars, rounded up: small calls never count as less than they cost."""
     if not amount.is_finite():
         return MAX_AMOUNT
     # Bounded before it is multiplied: the product of a number with many digits is an error.
@@ -492,9 +522,9 @@ def nano_dollars(amount: Decimal) -> int:
 
 
 def reserved_row(worker: Worker, room: Reservation) -> tuple[str, str, str, int | None]:
-    """Whom a call asks: the worker, who reads it, and the model.
+    """Return whom a call asks, and the billionths of a dollar that are reserved for it.
 
-    And the billionths of a dollar that are reserved.
+    Whom it asks are the worker, who reads it, and the model.
     """
     # Without a price the reserved cost is 0, and what the call costs is unknown.
     cost = None
@@ -600,8 +630,7 @@ class DailySpend(Spending):
             raise ConfigError(
                 f"the limits per day cannot be enforced: {self.directory}: {problem}",
                 hint="free some disk space, fix the permissions, or unset limits.cost_day, "
-                "limits.tokens_day and"
-                " limits.calls_day",
+                "limits.tokens_day and limits.calls_day",
             )
 
     def find_problem(self) -> str:
@@ -734,37 +763,48 @@ class DailySpend(Spending):
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """The database with the calls that have ended, for nobody else.
+        """Hold the database for nobody else, with the calls that have ended recorded in it.
 
         Raises `OSError` and `sqlite3.Error`.
         """
-        if self._database is not None and (
-            self._file is None or self._file != _identity(self._path)
-        ):
-            self._database.close()
-            self._database = None  # the file was removed, and perhaps begun again by another run
-        if self._database is None:
-            self._database = open_database(self._path, checkpoints=self.checkpoints)
-            self._file = _identity(self._path)
-            self._has_exported = _has_exported(self._database)
-        with self._database:  # commits at the end, or rolls back
-            self._database.execute("BEGIN IMMEDIATE")
-            for row, day, reservation, worker, usage, failed in self._unrecorded:
-                if usage == NO_USAGE:
-                    self._database.execute(
-                        "DELETE FROM calls WHERE id = ? AND owner = ?", (row, self._owner)
-                    )
-                elif not self._end(self._database, row, usage, failed=failed):
-                    row = self._record_reservation(  # noqa: PLW2901 - the same call, recorded now
-                        self._database, day, reservation, worker
-                    )
-                    self._end(self._database, row, usage, failed=failed)
-            yield self._database
+        database = self._open()
+        with database:  # commits at the end, or rolls back
+            database.execute("BEGIN IMMEDIATE")
+            for ended in self._unrecorded:
+                self._record_end(database, ended)
+            yield database
         self._unrecorded.clear()
         self._written = time.monotonic()
 
+    def _open(self) -> sqlite3.Connection:
+        """Return the database of the file, opened again where that is another one now.
+
+        Somebody may remove the file, and another run begin it again.
+        """
+        database = self._database
+        if database is not None and (self._file is None or self._file != _identity(self._path)):
+            database.close()
+            database = None
+            self._database = None
+        if database is None:
+            database = open_database(self._path, checkpoints=self.checkpoints)
+            self._database = database
+            self._file = _identity(self._path)
+            self._has_exported = _has_exported(database)
+        return database
+
+    def _record_end(self, database: sqlite3.Connection, ended: _Ended) -> None:
+        """Record what a call has used; one that has used nothing is not there any more."""
+        if ended.usage == NO_USAGE:
+            delete = "DELETE FROM calls WHERE id = ? AND owner = ?"
+            database.execute(delete, (ended.row, self._owner))
+        elif not self._end(database, ended.row, ended.usage, failed=ended.failed):
+            # Its reservation is not in this file
+            row = self._record_reservation(database, ended.day, ended.reservation, ended.worker)
+            self._end(database, row, ended.usage, failed=ended.failed)
+
     def _day(self, database: sqlite3.Connection) -> date:
-        """Today; tomorrow if the clock was there already."""
+        """Return today; tomorrow if the clock was there already."""
         today = self._now().date()
         tomorrow = today + timedelta(days=1)
         call_of_tomorrow = "SELECT 1 FROM calls WHERE day = ? LIMIT 1"
@@ -797,8 +837,7 @@ class DailySpend(Spending):
             number = database.execute(largest, (MAX_SMALL_ID,)).fetchone()[0] + 1
         return database.execute(
             "INSERT INTO calls (id, day, owner, worker, provider, model, client, worker_call, "
-            "calls, unpriced, tokens_in,"
-            " cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
+            "calls, unpriced, tokens_in, cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
             (
                 number,
                 str(day),
@@ -826,9 +865,8 @@ class DailySpend(Spending):
         tokens_in = clamped(usage.tokens_in)
         tokens_out = clamped(usage.tokens_out)
         changed = database.execute(
-            "UPDATE calls SET owner = NULL, calls = ?, unpriced = ?, tokens_in = ?, tokens_out = "
-            "?, cost = ?,"
-            " failed = ? WHERE id = ? AND owner = ?",
+            "UPDATE calls SET owner = NULL, calls = ?, unpriced = ?, tokens_in = ?, "
+            "tokens_out = ?, cost = ?, failed = ? WHERE id = ? AND owner = ?",
             (usage.calls, usage.unpriced, tokens_in, tokens_out, cost, failed, row, self._owner),
         )
         return bool(changed.rowcount)
@@ -847,5 +885,5 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def clamped(amount: int) -> int:
-    """Tokens as they are counted: see `MAX_AMOUNT`."""
+    """Return tokens as they are counted: see `MAX_AMOUNT`."""
     return min(max(amount, 0), MAX_AMOUNT)
