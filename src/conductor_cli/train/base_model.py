@@ -258,27 +258,13 @@ def check_memory(base: BaseModel, recipe: Recipe) -> str:
         needed += 2 * base.weights
     elif recipe.kl:  # it is compared with a copy of the base model
         needed += 4 * base.weights
+    processes = process_count()
     try:
-        import torch
+        memory, owner = _find_memory(processes)
     except ImportError:
         return f"{format_size(needed)} on a GPU for weights and optimizer, and activations"
     if base.adapter_weights and not has_fast_bfloat16():
         needed += 2 * base.weights
-    gpu = torch.cuda.is_available()
-    processes = process_count()
-    if gpu and processes == 1 and (gpus := torch.cuda.device_count()) > 1:
-        hint = (
-            "use accelerate launch (see docs/train.md), or only one of them: CUDA_VISIBLE_DEVICES=0"
-        )
-        raise ConfigError(
-            f"there are {gpus} GPUs, and one process cannot train on several", hint=hint
-        )
-    if gpu:
-        owner = "a GPU"
-        memory = torch.cuda.get_device_properties(0).total_memory
-    else:
-        owner = "this machine"
-        memory = read_memory().total
     sampler = 0
     if recipe.vllm:
         sampler = int(recipe.vllm_memory * memory)
@@ -300,6 +286,26 @@ def check_memory(base: BaseModel, recipe: Recipe) -> str:
             hint = f"train an adapter (--lora), or {hint}"
         raise ConfigError(f"it needs {needs}", hint=hint)
     return needs
+
+
+def _find_memory(processes: int) -> tuple[int, str]:
+    """Return the bytes of memory that a training has, and of what.
+
+    Raises `ImportError` without torch, `ConfigError` where one process would have several GPUs.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        return read_memory().total, "this machine"
+    gpus = torch.cuda.device_count()
+    if processes == 1 and gpus > 1:
+        hint = (
+            "use accelerate launch (see docs/train.md), or only one of them: CUDA_VISIBLE_DEVICES=0"
+        )
+        raise ConfigError(
+            f"there are {gpus} GPUs, and one process cannot train on several", hint=hint
+        )
+    return torch.cuda.get_device_properties(0).total_memory, "a GPU"
 
 
 def has_fast_bfloat16() -> bool:

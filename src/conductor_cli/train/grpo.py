@@ -27,6 +27,7 @@ from conductor_cli.core.formatting import format_duration, format_money
 from conductor_cli.core.mappings import only_keys
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.terminal_text import short_line
+from conductor_cli.models.base import Model
 from conductor_cli.models.llama.lora import convert_adapter
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run import Orchestra
@@ -325,9 +326,8 @@ def train_model(
 ) -> bool:
     """Train until all steps are done (True) or the time is up (False).
 
-    `arguments` are further ones for TRL.
-
     `model` and `tokenizer` are those of transformers, `adapter` are the settings of peft.
+    `arguments` are further ones for TRL.
 
     Raises `ConfigError` if numbers are not finite, the disk is full, or the directory holds another
     training; and what the runs raise, such as `LimitReached`. The last good checkpoint stays, and
@@ -348,21 +348,7 @@ def train_model(
     )
     with quiet_libraries(), handed as AdapterSampler.directory:
         trainer = _make_trainer(model, tokenizer, job, arguments, adapter, callback)
-        try:
-            if checkpoint:
-                trainer.train(resume_from_checkpoint=str(checkpoint))
-            else:
-                trainer.train()
-        except ConductorError:
-            if good := checkpoints.last_checkpoint(job.directory):
-                job.log(f"the last good checkpoint is {good}")
-            raise
-        except torch.OutOfMemoryError:
-            raise
-        except (OSError, RuntimeError, EOFError, SafetensorError, UnpicklingError) as error:
-            # The libraries raise any of these for a full disk, a damaged checkpoint, and logits
-            # that are not finite.
-            raise _stopped_error(trainer, job, checkpoint, error) from error
+        _train(trainer, job, checkpoint)
     if callback.broken_step:
         hint = "check the base model"
         if good := checkpoints.last_checkpoint(job.directory):
@@ -417,6 +403,25 @@ def _make_trainer(  # noqa: PLR0913, PLR0917 - all of it decides how TRL trains
     trainer.remove_callback(PrinterCallback)
     _check_weights(trainer)
     return trainer
+
+
+def _train(trainer: Torch, job: jobs.TrainingJob, checkpoint: Path | None) -> None:
+    """Train from a checkpoint, or from the beginning. Raises as `train_model`."""
+    resumed = {}
+    if checkpoint:
+        resumed["resume_from_checkpoint"] = str(checkpoint)
+    try:
+        trainer.train(**resumed)
+    except ConductorError:
+        if good := checkpoints.last_checkpoint(job.directory):
+            job.log(f"the last good checkpoint is {good}")
+        raise
+    except torch.OutOfMemoryError:
+        raise
+    except (OSError, RuntimeError, EOFError, SafetensorError, UnpicklingError) as error:
+        # The libraries raise any of these for a full disk, a damaged checkpoint, and logits that
+        # are not finite.
+        raise _stopped_error(trainer, job, checkpoint, error) from error
 
 
 def _stopped_error(
@@ -528,11 +533,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             control.should_save = False
         job = self._job
         step = state.global_step
-        line = {
-            "step": step,
-            **job.take_metrics(),
-            **only_keys(logs, STORED),
-        }
+        line = {"step": step, **job.take_metrics(), **only_keys(logs, STORED)}
         # Then there is a checkpoint, too
         is_due = step % job.validate_every == 0 or step >= job.curriculum.steps
         if not self.broken_step and job.validation and is_due:
@@ -541,19 +542,25 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             return
         seconds = job.clock() - self._began
         jobs.add_metrics(self._path, {**line, "seconds": seconds, "resumed": self._first})
+        text = _describe_step(line)
         left = 0
         if step > self._first:
             left = seconds / (step - self._first) * (job.curriculum.steps - step)
-        parts = [f"{name} {line[name]:.3f}" for name in PRINTED if name in line]
-        parts += [f"{name} {line[name]}" for name in ("failed", "told") if line.get(name)]
-        if line.get("spent"):
-            parts.append(f"spent {format_money(line['spent'])}")
-        text = f"step {step}: {', '.join(parts)}"
-        if "validation" in line:
-            text += f"; validation: {checkpoints.describe_validation(line)}"
         if left >= 1:
             text += f"; {format_duration(left, tenths=False)} left"
         job.log(text)
+
+
+def _describe_step(line: Mapping[str, Any]) -> str:
+    """Return the metrics of a step that a user is shown."""
+    parts = [f"{name} {line[name]:.3f}" for name in PRINTED if name in line]
+    parts += [f"{name} {line[name]}" for name in ("failed", "told") if line.get(name)]
+    if line.get("spent"):
+        parts.append(f"spent {format_money(line['spent'])}")
+    text = f"step {line['step']}: {', '.join(parts)}"
+    if "validation" in line:
+        text += f"; validation: {checkpoints.describe_validation(line)}"
+    return text
 
 
 def _is_finite(model: Torch) -> bool:
@@ -586,8 +593,7 @@ def trl_arguments(recipe: Recipe) -> dict[str, Any]:
     if recipe.prompts % processes or recipe.samples % (batch * processes):
         raise ConfigError(
             f"{recipe.prompts} groups of {recipe.group} plans cannot be divided over {processes} "
-            "processes in batches "
-            f"of {recipe.batch_size}",
+            f"processes in batches of {recipe.batch_size}",
             hint="choose other numbers: --prompts, --set group=N",
         )
     gpu = torch.cuda.is_available()
@@ -631,29 +637,13 @@ def open_rollouts(
     budget = TrainingBudget(directory / "spent.jsonl", limit)
     cache = ResponseCache(directory / "answers.jsonl")
     budget.share(jobs.process_count())
-    team = opened.team
     # The planner itself is left out: what is trained plans, and never reviews.
-    members = team.pool.without_self()
-    # What a worker does at once is meant for all processes together.
-    shared = []
-    for worker in members:
-        parallel = max(1, worker.parallel // jobs.process_count())
-        shared.append(replace(worker, parallel=parallel))
-    pool = Pool(workers=tuple(shared))
-    # Workers that share a model must share its wrapper too: a model takes one call at a time, by
-    # its identity.
-    wrapped: dict[int, CachedModel] = {}
-    for worker in members:
-        model = team.workers[worker.name]
-        if id(model) not in wrapped:
-            wrapped[id(model)] = CachedModel(
-                BudgetedModel(model, worker, budget), cache, model_identity(worker)
-            )
+    members = opened.team.pool.without_self()
     orchestra = jobs.bare_orchestra(
         recipe,
-        pool,
+        _part_of_process(members),
         opened.limits,
-        workers={worker.name: wrapped[id(team.workers[worker.name])] for worker in members},
+        workers=_wrapped_models(members, opened.team.workers, budget, cache),
         opened=opened,
     )
     try:
@@ -671,6 +661,34 @@ def open_rollouts(
     finally:
         cache.close()
         budget.close()
+
+
+def _part_of_process(pool: Pool) -> Pool:
+    """Return a pool whose workers do at once what is left to this process of all that train."""
+    shared = []
+    for worker in pool:
+        parallel = max(1, worker.parallel // jobs.process_count())
+        shared.append(replace(worker, parallel=parallel))
+    return Pool(workers=tuple(shared))
+
+
+def _wrapped_models(
+    pool: Pool, models: Mapping[str, Model], budget: TrainingBudget, cache: ResponseCache
+) -> dict[str, CachedModel]:
+    """Return the model of each worker, whose calls are paid from a budget unless they are cached.
+
+    Workers that share a model share its wrapper too: a model takes one call at a time, by its
+    identity.
+    """
+    wrapped: dict[int, CachedModel] = {}
+    by_worker = {}
+    for worker in pool:
+        model = models[worker.name]
+        if id(model) not in wrapped:
+            budgeted = BudgetedModel(model, worker, budget)
+            wrapped[id(model)] = CachedModel(budgeted, cache, model_identity(worker))
+        by_worker[worker.name] = wrapped[id(model)]
+    return by_worker
 
 
 def export_adapter(directory: Path, base: BaseModel) -> Path:

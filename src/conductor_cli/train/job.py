@@ -1,6 +1,4 @@
-"""What a training needs beside the model.
-
-Its exercises, its rollouts, its reward function, and its metrics.
+"""What a training needs beside the model: exercises, rollouts, a reward function, and metrics.
 
 A model may be trained by several processes, which `accelerate launch` starts. Each samples whole
 groups and runs their plans; they share the cache of answers, the bill and the budget. The first one
@@ -102,9 +100,9 @@ class TrainingJob:
         number: list[int],
         **_: object,
     ) -> list[float | None]:
-        """TRL's reward function.
+        """Return the reward of each plan: TRL's reward function.
 
-        None, for a plan whose worker failed or that is not run, is left out by TRL.
+        TRL leaves out None, which is that of a plan whose worker failed or that is not run.
         """
         began = self.clock()
         exercises = {at: self.curriculum.exercise(at) for at in number if at != NOT_RUN}
@@ -187,7 +185,7 @@ def process_count() -> int:
 
 
 def gather_lists(values: list[Any]) -> list[Any]:
-    """The values of all processes, those of the first one first. All processes have to call it."""
+    """Return the values of all processes, those of the first one first. All have to call it."""
     if process_count() == 1:
         return values
     from accelerate.utils import gather_object
@@ -248,7 +246,7 @@ def _has_signal(group: Iterable[PlanOutcome]) -> bool:
 def results_in_order(
     numbers: Sequence[int], outcomes: Sequence[PlanOutcome]
 ) -> dict[str, list[float | None]]:
-    """The rewards and the shares of right answers of cases with these numbers, by the number.
+    """Return the rewards and the shares of right answers of cases, by their numbers.
 
     None where a worker failed.
     """
@@ -341,13 +339,12 @@ class Task:
         except ConfigError:
             raise
         except Exception as error:
-            raise ConfigError(
-                (
-                    f"the scorer {self.case.scorer} failed on case {self.case.id!r:.60}: "
-                    f"{type(error).__name__}: {error}"
-                ),
-                hint="fix or remove that case, then run the same command again",
-            ) from error
+            message = (
+                f"the scorer {self.case.scorer} failed on case {self.case.id!r:.60}: "
+                f"{type(error).__name__}: {error}"
+            )
+            hint = "fix or remove that case, then run the same command again"
+            raise ConfigError(message, hint=hint) from error
 
 
 def tells_answer(exercise: Exercise, subtask: str) -> bool:
@@ -368,10 +365,8 @@ def tells_answer(exercise: Exercise, subtask: str) -> bool:
         subtask = _plain_number(subtask)
         question = _plain_number(question)
     if case.choices:
-        return (
-            re.search(rf"\b(?:answer|option|choice)\W+(?:is\W+)?{answer}\b|\({answer}\)", subtask)
-            is not None
-        )
+        named = rf"\b(?:answer|option|choice)\W+(?:is\W+)?{answer}\b|\({answer}\)"
+        return re.search(named, subtask) is not None
     whole = re.compile(rf"(?<![\w.]){answer}(?![\w]|\.\d)", re.IGNORECASE)
     return whole.search(subtask) is not None and whole.search(question) is None
 
@@ -409,7 +404,7 @@ class TaskCurriculum:
         return Task(case=self.cases[order[position]], workers=self._draw_workers(number))
 
     def validation_tasks(self) -> list[Task]:
-        """The cases of the validation set, each with all workers in their order, as in a run.
+        """Return the cases to validate with, each with all workers in their order, as in a run.
 
         Where a question is offered only some of them, each case has a draw of its own, always the
         same.
