@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from conductor_cli.cli.try_command import advise
 from conductor_cli.evals.outcomes import CaseOutcome
-from conductor_cli.evals.summary import mcnemar_p, paired_p, summarize, wilson_interval
+from conductor_cli.evals.significance import mcnemar_p, paired_p, wilson_interval
+from conductor_cli.evals.summary import summarize
 
 TABLES: Final = 1_000
 TRIALS: Final = 1_000

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.evals.outcomes import CaseOutcome
-from conductor_cli.evals.summary import (
+from conductor_cli.evals.significance import (
     SIGNIFICANT,
     cases_needed,
     effective_size,
@@ -19,10 +19,9 @@ from conductor_cli.evals.summary import (
     mcnemar_p,
     newcombe_interval,
     paired_p,
-    round_up,
-    summarize,
     wilson_interval,
 )
+from conductor_cli.evals.summary import round_up, summarize
 from tests.evals.sample_outcomes import outcomes, used
 
 ONE = "alone:one"

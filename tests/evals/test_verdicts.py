@@ -15,13 +15,8 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.question import Question
 from conductor_cli.evals.outcomes import CaseOutcome, EvaluationSpec, judge_run
 from conductor_cli.evals.report import corrected_p_values, reach_verdict, report_notes
-from conductor_cli.evals.summary import (
-    NEAR_BEST,
-    SIGNIFICANT,
-    Summary,
-    prove_differences,
-    summarize,
-)
+from conductor_cli.evals.significance import SIGNIFICANT
+from conductor_cli.evals.summary import NEAR_BEST, Summary, prove_differences, summarize
 from conductor_cli.evals.systems import RunSetup, select_systems
 from conductor_cli.models.base import ScriptedModel
 from tests.evals.kit import case, orchestra

@@ -13,7 +13,8 @@ from typing import Final
 from conductor_cli.core.formatting import format_count
 from conductor_cli.evals.outcomes import CaseOutcome
 from conductor_cli.evals.report import format_limits
-from conductor_cli.evals.summary import Interval, SystemResult, newcombe_interval, summarize
+from conductor_cli.evals.significance import Interval, newcombe_interval
+from conductor_cli.evals.summary import SystemResult, summarize
 from conductor_cli.evals.systems import ALONE, PLANNED
 
 BEGIN: Final = "<!-- what follows is written by the command -->"

@@ -23,14 +23,8 @@ from conductor_cli.core.formatting import UNKNOWN, format_cost_cell
 from conductor_cli.core.profile import Guide
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.outcomes import CaseOutcome
-from conductor_cli.evals.summary import (
-    SIGNIFICANT,
-    Summary,
-    SystemResult,
-    mcnemar_p,
-    prove_differences,
-    summarize,
-)
+from conductor_cli.evals.significance import SIGNIFICANT, mcnemar_p
+from conductor_cli.evals.summary import Summary, SystemResult, prove_differences, summarize
 from conductor_cli.evals.systems import ALONE
 from conductor_cli.models.router import RouterFile
 

@@ -35,12 +35,12 @@ from conductor_cli.evals.report import (
     is_compared_by_halves,
     system_table,
 )
+from conductor_cli.evals.significance import cases_needed
 from conductor_cli.evals.summary import (
     Comparison,
     ProvedDifference,
     Summary,
     SystemResult,
-    cases_needed,
     prove_differences,
     round_up,
     summarize,

@@ -644,6 +644,6 @@ def _card_rows(card: MeasuredCard) -> list[list[str]]:
 def _share_cells(right: int, count: int) -> tuple[str, str, str]:
     """Return which share of the cases was right, within which limits, and how many they were."""
     from conductor_cli.evals.report import format_limits
-    from conductor_cli.evals.summary import wilson_interval
+    from conductor_cli.evals.significance import wilson_interval
 
     return f"{right / count:.2f}", format_limits(wilson_interval(right, count)), str(count)

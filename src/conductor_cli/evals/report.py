@@ -23,15 +23,14 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals.judge import INSTRUCTIONS
 from conductor_cli.evals.outcomes import OF_THE_SYSTEM, EvaluationSpec
+from conductor_cli.evals.significance import Interval, cases_needed
 from conductor_cli.evals.summary import (
     MIN_JUDGED_SHARE,
     Comparison,
-    Interval,
     ProvedDifference,
     ShareEstimate,
     Summary,
     SystemResult,
-    cases_needed,
     prove_differences,
     round_up,
 )

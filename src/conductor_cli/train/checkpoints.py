@@ -17,7 +17,7 @@ from typing import Any, Final
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.evals.sandbox import PYTHON_SETTING
-from conductor_cli.evals.summary import SIGNIFICANT, mcnemar_p, wilson_interval
+from conductor_cli.evals.significance import SIGNIFICANT, mcnemar_p, wilson_interval
 from conductor_cli.system.disk import (
     exclusive_lock,
     link_or_copy,

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.evals.summary import Interval, effective_size, newcombe_interval
+from conductor_cli.evals.significance import Interval, effective_size, newcombe_interval
 
 T_QUANTILES: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """The quantiles of Student's t at .975 for 1, 2, … degrees of freedom."""

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from conductor_cli.core.learning import Rating, RatingShare, Verdict, kind_of_task, learn
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.evals.summary import wilson_interval
+from conductor_cli.evals.significance import wilson_interval
 from training.planner.world.cases import CARDS
 from training.planner.world.rules import ChooseWorker, able_workers
 
