@@ -27,13 +27,13 @@ from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.evals import programs, sandbox
 from conductor_cli.evals.cases import Case, check_case, is_correct, score_answer
 from conductor_cli.evals.outcomes import Evaluation
+from conductor_cli.evals.program_text import find_program
 from conductor_cli.evals.programs import (
     AssertTests,
     IoTests,
     Tests,
     UnitTests,
     dump_tests,
-    find_program,
     load_tests,
     pickled_text,
     same_output,

@@ -1,4 +1,4 @@
-"""Takes a program out of a model's text, and scores it by running its tests in a sandbox.
+"""Scores the program in a model's text by running its tests in a sandbox.
 
 There are three kinds of tests, which are the answer of a case, as JSON:
 
@@ -18,19 +18,15 @@ can forge their result; docs/eval.md says so.
 
 from __future__ import annotations
 
-import ast
 import base64
 import binascii
-import builtins
 import json
 import pickletools
-import re
 import secrets
 import sys
 import time
-import warnings
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
@@ -39,6 +35,13 @@ from typing import Any, Final
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.mappings import without_empty
 from conductor_cli.core.serialization import load
+from conductor_cli.evals.program_text import (
+    defined_names,
+    find_program,
+    names_in,
+    parse,
+    test_methods,
+)
 from conductor_cli.evals.sandbox import (
     PYTHON_SETTING,
     Interpreter,
@@ -54,7 +57,6 @@ from conductor_cli.evals.sandbox import (
 )
 from conductor_cli.evals.score import UNSCORED, Score
 
-MAX_TEXT: Final = 200_000  # Characters at the end of a text in which a program is searched
 # Of processor time for one test of input and output; the limit of LiveCodeBench, by the clock
 SECONDS: Final = 6.0
 ASSERT_SECONDS: Final = 10.0  # Of processor time for all asserts of a case
@@ -245,209 +247,6 @@ def pickled_text(pickled: bytes) -> str:
     if len(texts) != 1:
         raise ValueError("the pickle does not hold one text")
     return texts[0]
-
-
-# The program in a text
-
-_PYTHON: Final = {"", "python", "python3", "py", "py3"}
-_FENCE: Final = re.compile(
-    r"(?P<fence>`{3,}(?!.*`)|~{3,})[ \t]*(?:\{\.?)?(?P<language>[\w+#-]*).*", re.DOTALL
-)
-"""The line that begins a block: `python`, `{.python}` and `python:sums.py` are one language. A line
-with backticks on both sides is none.
-"""
-# How much deeper than its beginning the end of a block does not stand any more, as in Markdown
-MAX_INDENT: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A program from a text, empty where there is none, and in words where in the text it was."""
-
-    code: str
-    source: str
-
-
-def find_program(text: str, function: str = "") -> Program:
-    """Return the program that a text gives.
-
-    The whole text if it is one, whatever its strings hold, else its last block of Python between
-    fences, else its lines that are Python below an announcement.
-
-    LiveCodeBench takes the last block, too. Where a `function` is wanted, the last block that
-    defines it counts, since a model often ends with an example of its use. A block of another
-    language (`bash`, `text`) counts only if there is no other.
-    """
-    text = _without_end_marks(text[-MAX_TEXT:])
-    if _is_python(text):
-        return Program(text, "the whole answer")
-    every = list(_blocks(text))
-    if not every:
-        code = _code_without_fences(text)
-        return Program(code, "its lines of code" if code else "no code")
-    python_blocks: list[int] = []
-    for number, (language, _) in enumerate(every):
-        if language in _PYTHON:
-            python_blocks.append(number)
-    blocks = python_blocks or list(range(len(every)))
-    defining = []
-    for number in blocks:
-        if function and function in defined_names(every[number][1]):
-            defining.append(number)
-    chosen = (defining or blocks)[-1]
-    code = every[chosen][1]
-    which = "its block"
-    if len(every) != 1:
-        which = f"block {chosen + 1} of {len(every)}"
-    if code.strip():
-        return Program(code, which)
-    return Program("", "no code")
-
-
-_END_MARKS: Final = re.compile(
-    r"\[(?:BEGIN|PYTHON)\][ \t]*\n(.*?)(?:\n[ \t]*\[(?:DONE|/PYTHON)\]|\Z)", re.DOTALL
-)
-"""The marks around code in the prompts of MBPP's paper and of Code Llama."""
-
-
-def _without_end_marks(text: str) -> str:
-    """Return what stands between the marks of a base model; the whole text without them."""
-    marked = _END_MARKS.search(text)
-    return text if marked is None else marked[1]
-
-
-_CODE_BEGINS: Final = re.compile(r"[ \t]*(?:(?:async )?def |class |import |from \w|@\w)")
-MAX_UNFENCED: Final = 20_000  # Characters of a text in which code without fences is looked for
-MAX_STARTS: Final = 4  # Lines at which it may begin
-MAX_ENDS: Final = 12  # Paragraphs behind it that are left out, at most
-
-
-def _code_without_fences(text: str) -> str:
-    """Return the code that begins at a line of the text: `Here it is:` and `def f(): …`.
-
-    It ends with the last paragraph with which it is Python. Empty without code, and for a text in
-    which looking for it would take long.
-    """
-    if len(text) > MAX_UNFENCED:
-        return ""
-    lines = text.split("\n")
-    starts = [number for number, line in enumerate(lines) if _CODE_BEGINS.match(line)]
-    for start in starts[:MAX_STARTS]:
-        depth = len(lines[start]) - len(lines[start].lstrip())
-        code = list[str]()
-        for line in lines[start:]:
-            if line[:depth].strip():
-                break
-            code.append(line[depth:])
-        ends = [number for number in range(1, len(code)) if not code[number].strip()]
-        for end in [len(code), *reversed(ends[-MAX_ENDS:])]:
-            written = "\n".join(code[:end])
-            if _is_python(written):
-                return written
-    return ""
-
-
-def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the language and the lines of each block between fences, of backticks or of tildes.
-
-    The last one may have no end. A fence in a docstring, which stands deeper, ends none.
-    """
-    fence = ""
-    language = ""
-    indent = 0
-    is_quoted = False
-    lines = list[str]()
-    for line in text.split("\n"):
-        bare = line.strip()
-        depth = len(line) - len(line.lstrip())
-        opening = None if fence else _FENCE.fullmatch(bare)
-        if opening is not None:
-            fence = opening["fence"]
-            indent = depth
-            language = opening["language"].lower()
-            is_quoted = False
-            lines = []
-            continue
-        is_inside = is_quoted and depth >= indent + MAX_INDENT and language in _PYTHON
-        if fence and bare.startswith(fence) and not bare.strip(fence[0]) and not is_inside:
-            yield language, "\n".join(lines)
-            fence = ""
-        elif fence:  # in a list, all lines are as far to the right as the fence
-            is_quoted ^= (line.count('"""') + line.count("'''")) % 2 == 1
-            if not line[:indent].strip():
-                line = line[indent:]  # noqa: PLW2901 - the same line
-            lines.append(line)
-    if fence and lines:
-        yield language, "\n".join(lines)
-
-
-def parse(code: str) -> ast.Module:
-    """Return the syntax tree. Raises `ValueError`."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(code)
-    except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"it is no Python: {error}") from None
-
-
-def _is_python(text: str) -> bool:
-    try:
-        return bool(parse(text).body)
-    except ValueError:
-        return False
-
-
-def defined_names(code: str) -> set[str]:
-    """Return the names of the functions and classes that code defines at its top.
-
-    The methods of a class `Solution` are among them.
-    """
-    try:
-        tree = parse(code)
-    except ValueError:
-        return set()
-    names = set(_definitions_in(tree.body))
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == "Solution":
-            names.update(_definitions_in(node.body))
-        elif isinstance(node, ast.Assign):
-            names.update(target.id for target in node.targets if isinstance(target, ast.Name))
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            names.add(node.target.id)
-    return names
-
-
-def _definitions_in(body: Sequence[ast.stmt]) -> Iterator[str]:
-    """Yield the names of functions and classes, in order."""
-    for node in body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield node.name
-
-
-def test_methods(code: str) -> list[str]:
-    """Return the names of the tests in a class `TestCases`.
-
-    Raises `ValueError` where it is no Python.
-    """
-    names: set[str] = set()
-    for node in parse(code).body:
-        if isinstance(node, ast.ClassDef) and node.name == "TestCases":
-            for method in node.body:
-                if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                    continue
-                if method.name.startswith("test"):
-                    names.add(method.name)
-    return sorted(names)
-
-
-def names_in(code: str) -> set[str]:
-    """Return the names that code reads and that are not Python's own. Raises `ValueError`."""
-    names = set()
-    for node in ast.walk(parse(code)):
-        if isinstance(node, ast.Name) and not hasattr(builtins, node.id):
-            names.add(node.id)
-    return names
 
 
 # Scoring

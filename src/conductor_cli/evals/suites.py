@@ -29,15 +29,13 @@ from typing import Any, Final, Literal
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.formatting import format_size
 from conductor_cli.evals.cases import MAX_FILE_SIZE, Case, check_case, read_case_file
+from conductor_cli.evals.program_text import defined_names, names_in, test_methods
 from conductor_cli.evals.programs import (
     AssertTests,
     IoTests,
     UnitTests,
-    defined_names,
     dump_tests,
     livecodebench_tests,
-    names_in,
-    test_methods,
 )
 from conductor_cli.system.installation import extra_command
 
