@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.evals import scorers
-from conductor_cli.evals.scorers import SCORERS, mmlu_pro_letter
+from conductor_cli.evals.published_answers import mmlu_pro_letter
+from conductor_cli.evals.scorers import SCORERS
 from tests.growth import assert_grows_linearly
 
 FOUR = ("red", "green", "a cat", "none of them")

@@ -10,6 +10,10 @@ import re
 from typing import Final
 
 CONTEXT: Final = 60  # Characters around an answer that are looked at
+MAX_TEXT: Final = 20_000
+"""Characters at the end of a text that are searched for the answer. This bounds the time of the
+regular expressions.
+"""
 MAX_ANNOUNCEMENTS: Final = 20  # At the end of a text that are looked at
 
 # Letters and digits of scripts that put spaces between words: Latin, Greek and Cyrillic
@@ -33,6 +37,11 @@ _DIGITS: Final[dict[int, str]] = {0x66B: ".", 0x66C: ","}
 for _zero in _ZEROS:
     _DIGITS.update({_zero + digit: str(digit) for digit in range(10)})
 """Digits of Arabic, Persian, Hindi, Bengali, Thai, Lao, Burmese and Khmer, and Arabic marks."""
+
+
+def end_of(text: str) -> str:
+    """Return as much of the end of a text as is searched for the answer."""
+    return text[-MAX_TEXT:].strip()
 
 
 def unify_characters(text: str) -> str:

@@ -17,9 +17,10 @@ from typing import Final
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import Question, fence, shorten
+from conductor_cli.evals.answer_words import MAX_TEXT
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.outcomes import CaseOutcome, check_limit_of_all, infrastructure_error
-from conductor_cli.evals.scorers import MAX_TEXT, SCORERS
+from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.systems import RunSetup, direct_plan, without_planner
 from conductor_cli.run import Orchestra, RunSpec, start_run
 from conductor_cli.run.budget import CallBudget
