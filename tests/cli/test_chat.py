@@ -26,7 +26,8 @@ from conductor_cli.cli.chat_prompt import MAX_ENTRY, ChatEnded, ChatPrompt, open
 from conductor_cli.cli.chat_session import ChatSession
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_error
-from conductor_cli.cli.slash_commands import SlashCommand, SlashCompleter, find_command
+from conductor_cli.cli.slash_commands import SlashCommand, find_command
+from conductor_cli.cli.slash_completer import SlashCompleter
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from tests.cli.stage import ONE, TWO, Stage, refuses, says

@@ -1,6 +1,4 @@
-"""Starts a chat.
-
-The prompt is there first, and the rest of the program is loaded while a person types.
+"""Starts a chat: its prompt is there first, and the rest is loaded while a person types.
 
 A chat without options does not load Typer, and settings and models load while one types. The prompt
 came in 121 ms then, in 453 before.
@@ -31,11 +29,11 @@ def start_chat(
     """Run a chat with the settings as they are; returns the exit code."""
 
     def load() -> ChatSession:
-        from conductor_cli.cli import slash_commands
+        from conductor_cli.cli import chat_messages
         from conductor_cli.cli.chat_session import ChatSession
         from conductor_cli.cli.options import GlobalOptions, RunOptions
 
-        del slash_commands  # loaded here, on a thread, and needed with the first message
+        del chat_messages  # loaded here, on a thread, and needed with the first message
         return ChatSession(options or GlobalOptions(), RunOptions(rehearsal=rehearsal))
 
     return run_chat(load, quiet=quiet, rehearsal=rehearsal)
@@ -66,6 +64,6 @@ async def _run_chat(load: Callable[[], ChatSession]) -> int:
         reading.cancel()
         await asyncio.wait([reading])
         raise
-    from conductor_cli.cli.slash_commands import answer_messages  # it was loaded with the chat
+    from conductor_cli.cli.chat_messages import answer_messages  # it was loaded with the chat
 
     return await answer_messages(chat, prompt, reading)

@@ -1,33 +1,25 @@
-"""What a chat does with each message, a question or a slash command, until the person leaves."""
+"""The slash commands of a chat: what each does, and what Tab offers for it."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
-from prompt_toolkit.document import Document
-
 from conductor_cli.app.planner_resolution import open_model_store, resolve_planner
 from conductor_cli.app.traces import describe_offer, export_conversation
 from conductor_cli.app.worker_tools import TOOLS_SETTING, list_tool_servers
 from conductor_cli.cli import output as out
-from conductor_cli.cli.chat_banner import is_plain_terminal
-from conductor_cli.cli.chat_prompt import ChatEnded, ChatPrompt
+from conductor_cli.cli.chat_prompt import ChatEnded
 from conductor_cli.cli.chat_session import ChatSession
-from conductor_cli.cli.keypress import keep_typed_text
 from conductor_cli.cli.options import check_flags
 from conductor_cli.cli.session import decode_argument, pasted_file
-from conductor_cli.cli.signals import on_signal
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.config.settings import find_setting, format_value
 from conductor_cli.core.bounded_parsing import parse_whole_number
@@ -37,14 +29,12 @@ from conductor_cli.core.formatting import format_cost, format_count, without_fil
 from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.core.mappings import names_of
 from conductor_cli.core.plan import Plan
-from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace, describe_left_out
 from conductor_cli.models.recipients import recipient_of
 from conductor_cli.state.interfaces import is_editor_session
 from conductor_cli.state.stored_run import OFFERED_NAMES, run_names
 from conductor_cli.system.terminal_tables import Column, terminal_width
 from conductor_cli.views.base import Stdout
-from conductor_cli.views.output_formats import choose_progress
 from conductor_cli.views.plan_text import plan_lines
 from conductor_cli.views.run_text import describe_file, question_line, shorten_line
 from conductor_cli.views.text_layout import BLANK, Printer, page_screen
@@ -380,12 +370,20 @@ async def _detach(chat: ChatSession, argument: str) -> None:
 
 
 async def _new(chat: ChatSession, _: str) -> None:
-    _tell_how_to_go_on(chat)
+    tell_how_to_go_on(chat)
     await chat.begin_again()
     if chat.system:
         out.print_notice("a new conversation, with the same system text")
     else:
         out.print_notice("a new conversation")
+
+
+def tell_how_to_go_on(chat: ChatSession) -> None:
+    """Say how this conversation is gone on with from outside, where it is stored."""
+    last = chat.turns[-1] if chat.turns else None
+    if last is not None and last.stored and chat.session.stores_traces and not chat.rehearsal:
+        how = f"--name {chat.name}" if chat.name else f"--continue-from {last.run}"
+        chat.session.tell(f"to go on with it: conductor chat {how}")
 
 
 async def _name(chat: ChatSession, argument: str) -> None:
@@ -621,169 +619,3 @@ COMMANDS: Final = {
         SlashCommand(name="exit", help="leave, like Ctrl-D", act=_exit),
     )
 }
-
-
-class SlashCompleter(Completer):
-    """Completes lines that begin with a slash; questions are left alone."""
-
-    def __init__(self, chat: ChatSession) -> None:
-        self._chat = chat
-        self._paths = PathCompleter(expanduser=True)
-
-    def get_completions(
-        self, document: Document, complete_event: CompleteEvent
-    ) -> Iterable[Completion]:
-        line = document.text_before_cursor
-        if not document.text.startswith("/") or "\n" in document.text:
-            return
-        name, space, argument = line.removeprefix("/").partition(" ")
-        command = COMMANDS.get(name)
-        if not space:
-            yield from self._command_names(line)
-        elif command is not None and command.takes_file:
-            yield from self._paths.get_completions(Document(argument), complete_event)
-        elif command is not None:
-            yield from self._arguments(command, argument)
-
-    def _command_names(self, typed: str) -> Iterable[Completion]:
-        for command in COMMANDS.values():
-            word = f"/{command.name}"
-            if not word.startswith(typed):
-                continue
-            yield Completion(
-                # What follows a command is typed without another key.
-                f"{word} " if command.takes else word,
-                start_position=-len(typed),
-                display=f"{word} {command.takes}".rstrip(),
-                display_meta=one_line(command.help),
-            )
-
-    def _arguments(self, command: SlashCommand, argument: str) -> Iterable[Completion]:
-        """Yield the words that may follow a command; `argument` is typed already.
-
-        `/workers` takes any number of names with commas between them; each can be named once, and
-        `all` only alone.
-        """
-        before, _, last = argument.rpartition(",")
-        named = set[str]()
-        if before:
-            named = {*map(str.strip, before.split(",")), ALL_WORKERS}
-            last = last.lstrip()
-        words = last.split(" ")
-        if len(words) > len(command.offers):
-            return
-        typed = words[-1]
-        for word, about in command.offers[len(words) - 1](self._chat):
-            if word.startswith(typed) and word not in named:
-                yield Completion(
-                    word,
-                    start_position=-len(typed),
-                    display=word,
-                    display_meta=one_line(about),
-                )
-
-
-NO_MODEL: Final = """\
-There is no planner yet, the model that plans.
-  conductor setup              proposes what is missing
-  conductor model pull         downloads the default one
-  conductor chat --demo        answers with tiny demo models"""
-
-
-async def answer_messages(chat: ChatSession, prompt: ChatPrompt, reading: asyncio.Task[str]) -> int:
-    """Do what each message asks for; returns the exit code.
-
-    `reading` is the prompt, which waits for the first one.
-    """
-    settings = chat.session.settings
-    prompt.connect(
-        chat.status,
-        SlashCompleter(chat),
-        settings.paths.state if chat.session.stores_traces else None,
-    )
-    chat.changed = prompt.refresh
-    # There the log of each run names the planner
-    if not chat.session.quiet and not is_plain_terminal():
-        chat.named = prompt.tell
-    chat.failed = lambda error: prompt.above(lambda: out.print_error(error))
-    if chat.turns and not chat.session.quiet:
-        prompt.tell(f"continuing run {chat.turns[-1].run}: {describe_conversation(chat.turns)}")
-    try:
-        if not await chat.lacks_planner():
-            chat.begin()
-        elif not chat.session.quiet:
-            prompt.tell(NO_MODEL)
-        while True:
-            await _handle(chat, prompt, await reading)
-            out.print_notice("")
-            reading = asyncio.create_task(prompt.read())
-    except ChatEnded as ended:
-        if not ended.code:
-            _tell_how_to_go_on(chat)
-        return ended.code
-    finally:
-        await chat.close()
-
-
-def _tell_how_to_go_on(chat: ChatSession) -> None:
-    last = chat.turns[-1] if chat.turns else None
-    if last is not None and last.stored and chat.session.stores_traces and not chat.rehearsal:
-        how = f"--name {chat.name}" if chat.name else f"--continue-from {last.run}"
-        chat.session.tell(f"to go on with it: conductor chat {how}")
-
-
-async def _handle(chat: ChatSession, prompt: ChatPrompt, message: str) -> None:
-    text = message.strip()
-    before = len(chat.runs)
-    if text in ("exit", "quit", "/quit"):
-        raise ChatEnded
-    # The live tree shows the question itself.
-    progress = choose_progress(
-        "answer", chat.session.settings["output.progress"], chat.session.output_context
-    )
-    echoed = message.startswith("/") or progress != "tree"
-    if echoed:
-        prompt.echo(text)
-    # What is typed during a run is hidden, so that it does not disturb the display, unless the run
-    # asks for approval.
-    typing = nullcontext() if chat.session.approves else keep_typed_text(echo=False)
-    try:
-        command_line = find_command(message)
-        with typing:
-            if command_line is not None:
-                command, argument = command_line
-                await command.act(chat, argument)
-            elif await _wait_for_model(chat):
-                await chat.ask(text)
-    except ConductorError as error:
-        if not echoed:  # no run has shown it
-            prompt.echo(text)
-        out.print_error(error)
-    if len(chat.runs) > before:
-        _tell_how_to_finish(chat)
-
-
-def _tell_how_to_finish(chat: ChatSession) -> None:
-    """Say how the newest run is finished, where an error left some of its steps undone."""
-    run = chat.last
-    if run.error is None or len(run.done()) == len(run.steps):
-        return
-    first = "/limits NAME VALUE, then " if run.error.kind == "limit" else ""
-    chat.session.tell(f"  to finish it here: {first}/redo")
-
-
-async def _wait_for_model(chat: ChatSession) -> bool:
-    """Wait until the conductor's model is loaded; false if Ctrl-C went back to the prompt.
-
-    Raises `ConductorError`.
-    """
-    waiting = asyncio.ensure_future(chat.ready())
-    with on_signal(signal.SIGINT, waiting.cancel):
-        done, _ = await asyncio.wait([waiting], timeout=0.3)
-        if not done:
-            out.print_notice("the planner is still loading; Ctrl-C goes back to the prompt")
-        try:
-            await waiting
-        except asyncio.CancelledError:
-            return False
-    return True
