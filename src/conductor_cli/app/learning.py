@@ -155,33 +155,31 @@ def check_command(settings: Settings) -> tuple[str, ...]:
     return (program, *words[1:])
 
 
-async def check_run(settings: Settings, trace: Trace, command: Sequence[str]) -> str:
-    """Check the whole answer of a run and store the verdict.
+async def _run_check(
+    settings: Settings, answer: str, command: Sequence[str]
+) -> tuple[Verdict | None, str]:
+    """Return what a check says of an answer, if it says anything, and a line for the user.
 
-    Returns a line for the user, empty where there is none.
-
-    The check runs without a shell and with the few variables that every program gets. An answer
-    that is cut off is not checked, and nothing is stored of the demo's workers.
+    It runs without a shell and with the few variables that every program gets.
     """
-    if trace.state != "finished" or trace.partial or trace.error is not None or not trace.answer:
-        return ""
     try:
         program = await GuardedProgram.start(
             command, cwd=Path.cwd(), environ=environment_of(settings.environ, ())
         )
     except OSError as error:
-        return f"the check could not be started: {error.strerror}"
+        return None, f"the check could not be started: {error.strerror}"
     try:
         async with asyncio.timeout(CHECK_SECONDS):
-            program.feed(trace.answer.encode("utf-8", "replace"))
+            program.feed(answer.encode("utf-8", "replace"))
             written = 0
             while piece := await program.read():
                 written += len(piece)
                 if written > MAX_OUTPUT:
-                    return f"the check was stopped: it wrote more than {format_size(MAX_OUTPUT)}"
+                    most = format_size(MAX_OUTPUT)
+                    return None, f"the check was stopped: it wrote more than {most}"
             ending = await program.ending()
     except TimeoutError:
-        return f"the check was stopped after {format_duration(CHECK_SECONDS)}"
+        return None, f"the check was stopped after {format_duration(CHECK_SECONDS)}"
     finally:
         await program.end()
     lines = [line for line in program.complaint.splitlines() if line.strip()]
@@ -189,15 +187,24 @@ async def check_run(settings: Settings, trace: Trace, command: Sequence[str]) ->
     if lines:
         why = f": {KNOWN_SECRETS.redact(one_line(lines[-1]))[:MAX_REASON]}"
     if ending.code is None:
-        return (
-            f"the check did not end by itself ({ending.problem or f'signal {ending.signal}'}){why}"
-        )
-    verdict: Verdict = "good"
+        how = ending.problem or f"signal {ending.signal}"
+        return None, f"the check did not end by itself ({how}){why}"
     if ending.code:
-        verdict = "bad"
-    text = f"the check says that the answer is {verdict}"
-    if ending.code:
-        text += f" (exit code {ending.code}){why}"
+        return "bad", f"the check says that the answer is bad (exit code {ending.code}){why}"
+    return "good", "the check says that the answer is good"
+
+
+async def check_run(settings: Settings, trace: Trace, command: Sequence[str]) -> str:
+    """Check the whole answer of a run and store the verdict.
+
+    Returns a line for the user, empty where there is none. An answer that is cut off is not
+    checked, and nothing is stored of the demo's workers.
+    """
+    if trace.state != "finished" or trace.partial or trace.error is not None or not trace.answer:
+        return ""
+    verdict, text = await _run_check(settings, trace.answer, command)
+    if verdict is None:
+        return text
     if is_rehearsal_run(trace):
         return text
     try:

@@ -19,7 +19,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from importlib.metadata import entry_points
@@ -177,33 +177,44 @@ class RunTelemetry:
                 if event is events[-1]:
                     error = "run_ended"
                 plan = self._span("plan", began, event.at, about, run, error)
-                for call in calls:
-                    error = ""
-                    if isinstance(call, ev.PlanRejected):
-                        error = call.reason
-                    if call.usage.calls or error:
-                        about = {
-                            "gen_ai.operation.name": "chat",
-                            "gen_ai.request.model": planner,
-                            "gen_ai.provider.name": "conductor",
-                            **usage_attributes(call.usage),
-                        }
-                        self._span(
-                            f"chat {planner}",
-                            began,
-                            call.at,
-                            about,
-                            plan,
-                            error,
-                            sent=call.prompt,
-                            client=True,
-                        )
-                        began = call.at
+                self._calls_of_planner(calls, planner, began, plan)
                 began = None
                 calls = []
             is_rejected = isinstance(event, ev.PlanDecided) and event.verdict != "approved"
             if is_rejected or isinstance(event, ev.PlanRevised):
                 began = event.at
+
+    def _calls_of_planner(
+        self,
+        calls: Iterable[ev.PlanRejected | ev.PlanReady],
+        planner: str,
+        began: float,
+        plan: Span,
+    ) -> None:
+        """Send the calls of the planner, each of which begins when the one before has ended."""
+        for call in calls:
+            error = ""
+            if isinstance(call, ev.PlanRejected):
+                error = call.reason
+            if not call.usage.calls and not error:
+                continue
+            about = {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.request.model": planner,
+                "gen_ai.provider.name": "conductor",
+                **usage_attributes(call.usage),
+            }
+            self._span(
+                f"chat {planner}",
+                began,
+                call.at,
+                about,
+                plan,
+                error,
+                sent=call.prompt,
+                client=True,
+            )
+            began = call.at
 
     def _step(
         self, events: Sequence[ev.Event], pool: Pool, access: Sequence[int], over: float, run: Span

@@ -34,7 +34,7 @@ from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.redact import REDACTED, login_secrets, secrets_in
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.tools import RunTools, ToolBox, tool_selector
+from conductor_cli.core.tools import OfferedTool, RunTools, ToolBox, tool_selector
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import Model
 from conductor_cli.state.interfaces import AttachmentStore
@@ -453,6 +453,15 @@ def _tell_of_rights(wanted: str) -> str:
     return f"it has asked for further rights ({one_line(wanted):.200}); a terminal can grant them"
 
 
+def _tool_json(tool: OfferedTool) -> dict[str, Any]:
+    return {
+        "name": tool.own_name,
+        "read_only": tool.read_only,
+        "allowed": tool.allowed,
+        "description": tool.tool.description,
+    }
+
+
 async def _try(
     item: ConfiguredTools, settings: Settings, visit: Visit | None = None
 ) -> CheckResult:
@@ -474,15 +483,7 @@ async def _try(
         problem = error.message
     else:
         try:
-            offered = []
-            for tool in await box.offered([item.name]):
-                tool_facts = {
-                    "name": tool.own_name,
-                    "read_only": tool.read_only,
-                    "allowed": tool.allowed,
-                    "description": tool.tool.description,
-                }
-                offered.append(tool_facts)
+            offered = list(map(_tool_json, await box.offered([item.name])))
             notices = box.take_notices()
             problem = box.problem_with(item.name)
         finally:

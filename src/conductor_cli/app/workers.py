@@ -222,17 +222,7 @@ def store_worker(
 
     check_changeable(settings, "workers", name)
     before = own_section(settings.paths, "workers").get(name, {})
-    changes = without_none(given)
-    if "enabled" in before:  # whoever adds a worker wants to use it
-        changes["enabled"] = None
-    if given.get("model") and "llama" in (given.get("kind"), before.get("kind")):
-        changes["model"] = str(Path(given["model"]).expanduser().absolute())
-    if words:
-        kind = given.get("kind") or before.get("kind")
-        option = "args"
-        if kind == "command":
-            option = "command"
-        changes[option] = list(words)
+    changes = _changes_of_table(before, given, words)
     for option in unset:
         key = option.replace("-", "_")
         if key not in before:
@@ -262,6 +252,22 @@ def store_worker(
         changed=tuple(key for key, value in changes.items() if before.get(key) != value),
         gone=tuple(key for key in before if key not in after and key not in changes),
     )
+
+
+def _changes_of_table(
+    before: Mapping[str, Any], given: Mapping[str, Any], words: Sequence[str]
+) -> dict[str, Any]:
+    """Return what changes in the table of a worker; a setting that goes is None."""
+    changes = without_none(given)
+    kind = given.get("kind") or before.get("kind")
+    if "enabled" in before:  # whoever adds a worker wants to use it
+        changes["enabled"] = None
+    if given.get("model") and "llama" in (given.get("kind"), before.get("kind")):
+        changes["model"] = str(Path(given["model"]).expanduser().absolute())
+    if words:
+        option = "command" if kind == "command" else "args"
+        changes[option] = list(words)
+    return changes
 
 
 _SERVED: Final = ("kind", "model", "base_url")

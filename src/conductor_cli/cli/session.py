@@ -210,13 +210,7 @@ class Session:
         `needs` is not available.
         """
         if resume is not None:
-            self.keep_policy(resume)
-            self.settings = keep_tools_of(self.settings, resume)
-            model = plain_model_of(resume, self.settings)
-            if model and not only:
-                self.settings = with_plain_model(self.settings, model)
-            if is_rehearsal_run(resume):
-                self.settings = replace(self.settings, rehearsal=True)
+            self._keep_settings_of(resume, keeps_model=not only)
         if self.approves and not plan_only and self.background is None:
             # Draws with Rich, which takes long to load
             from conductor_cli.cli.approval import check_terminal
@@ -232,12 +226,7 @@ class Session:
         )
         job = self.job(spec)
         check_job(job)
-        if self.settings.day_limits != DayLimits() and not self.settings.rehearsal:
-            # Who may not read the record is told so by the run
-            with suppress(ConductorError, OSError):
-                lost = find_lost_calls(self.settings, newest_only=True)
-                if lost:
-                    self.tell(lost)
+        self._tell_lost_calls()
         stored: tuple[str, ...] = ()
         if resume is not None:
             stored = (*resume.pool.names, *needs)
@@ -251,11 +240,31 @@ class Session:
 
         return run_async(run())
 
+    def _keep_settings_of(self, resumed: Trace, *, keeps_model: bool) -> None:
+        """Use what a run that is resumed had: its policy, its tools, and its one model if any."""
+        self.keep_policy(resumed)
+        self.settings = keep_tools_of(self.settings, resumed)
+        model = plain_model_of(resumed, self.settings)
+        if model and keeps_model:
+            self.settings = with_plain_model(self.settings, model)
+        if is_rehearsal_run(resumed):
+            self.settings = replace(self.settings, rehearsal=True)
+
+    def _tell_lost_calls(self) -> None:
+        """Tell which calls of processes that are gone count in the limits of the day."""
+        if self.settings.day_limits == DayLimits() or self.settings.rehearsal:
+            return
+        # Who may not read the record is told so by the run
+        with suppress(ConductorError, OSError):
+            lost = find_lost_calls(self.settings, newest_only=True)
+            if lost:
+                self.tell(lost)
+
     @asynccontextmanager
     async def opened(
         self, *, only: Sequence[str] = (), stored: Sequence[str] = (), planning: bool = True
     ) -> AsyncIterator[Orchestra]:
-        """An orchestra whose models are closed at the end.
+        """Open an orchestra, whose models are closed at the end.
 
         Problems with recording the spending are printed.
         """

@@ -24,6 +24,7 @@ from conductor_cli.state.opening import FileState, open_state
 if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import SharedState
     from conductor_cli.state.postgres.spending import Hold
+    from conductor_cli.state.postgres.upkeep import Moved
 
 Action = Literal["check", "migrate", "export", "import", "release"]
 
@@ -211,7 +212,12 @@ def _move(
         raise ConfigError(message, hint="the same command goes on where it was stopped") from None
     if json:
         print_json({"new": moved.counts, "left": moved.left})
-        return
+    else:
+        _print_moved(moved, action)
+
+
+def _print_moved(moved: Moved, action: Action) -> None:
+    """Print what was copied, and what was left."""
     counts = []
     for kind, number in moved.counts.items():
         noun = "batch"

@@ -121,14 +121,7 @@ def open_template(
     worker of a step is no worker of the user.
     """
     file = templates.find_template(session.settings, name)
-    values = dict[str, str]()
-    for text in params:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(
-                f"--param takes NAME=VALUE, not {text!r:.40}", hint="for example: -p lang=rust"
-            )
-        opt.add_assignment(values, key, value, f"--param {key}")
+    values = _values_of(params)
     _agree_to_text(file, session)
     template = file.read()
     if template.files_only:
@@ -157,13 +150,31 @@ def open_template(
                 f"the template gives a step to {step.worker!r:.60}, which is no worker", hint=hint
             )
     if stand_ins:
-        chosen = ", ".join(f"{key} = {worker}" for key, worker in stand_ins.items())
-        key = next(iter(stand_ins))
-        session.tell(
-            f"the template {name} names workers that you do not have, so it takes yours: "
-            f"{chosen}; to choose: -p {key}=NAME"
-        )
+        session.tell(_describe_stand_ins(name, stand_ins))
     return filled
+
+
+def _values_of(params: Sequence[str]) -> dict[str, str]:
+    """Return the values of `--param NAME=VALUE`. Raises `UsageError`."""
+    values = dict[str, str]()
+    for text in params:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(
+                f"--param takes NAME=VALUE, not {text!r:.40}", hint="for example: -p lang=rust"
+            )
+        opt.add_assignment(values, key, value, f"--param {key}")
+    return values
+
+
+def _describe_stand_ins(name: str, stand_ins: Mapping[str, str]) -> str:
+    """Return which workers of the user take the place of those that a template names."""
+    chosen = ", ".join(f"{key} = {worker}" for key, worker in stand_ins.items())
+    key = next(iter(stand_ins))
+    return (
+        f"the template {name} names workers that you do not have, so it takes yours: {chosen}; to "
+        f"choose: -p {key}=NAME"
+    )
 
 
 def _agree_to_text(file: templates.TemplateFile, session: Session) -> None:

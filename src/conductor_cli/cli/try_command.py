@@ -205,18 +205,22 @@ def advise(summary: Summary) -> str:
     if proved[PLANNED].is_worse:
         figures = _difference(plan, rival, proved[PLANNED])
         return f"Ask one, {name}: with a plan, {figures}.{_failures(ways)}"
-    compared = plan.versus_best
-    cases = format_count(compared.cases, "case")
-    needed = cases_needed(compared.difference, compared.unequal, comparisons=len(ways))
-    outlook = ""
-    if proved[PLANNED].is_near_best:
-        outlook = f" But {NEAR_BEST_REASON}."
-    elif needed and needed > compared.cases:
-        outlook = f" About {round_up(needed):,} would show it if it is as large as it looks here."
+    cases = format_count(plan.versus_best.cases, "case")
+    outlook = _outlook(plan.versus_best, proved[PLANNED], len(ways))
     return (
         f"Cannot say from {cases} whether a plan pays: {_difference(plan, rival, proved[PLANNED])}."
         f"{outlook}{_failures(ways)}"
     )
+
+
+def _outlook(compared: Comparison, proved: ProvedDifference, comparisons: int) -> str:
+    """Return a sentence about what would prove a difference; empty where nothing is known of it."""
+    if proved.is_near_best:
+        return f" But {NEAR_BEST_REASON}."
+    needed = cases_needed(compared.difference, compared.unequal, comparisons=comparisons)
+    if not needed or needed <= compared.cases:
+        return ""
+    return f" About {round_up(needed):,} would show it if it is as large as it looks here."
 
 
 def _comparisons(ways: Sequence[SystemResult]) -> dict[str, Comparison]:

@@ -773,25 +773,17 @@ def read_suite(
     cases: dict[str, tuple[int, Case]] = {}
     for index in order:
         number = index + 1
+        row = None
         try:
             row = read_row(index)
-            if not isinstance(row, Mapping):
-                # The file's fault, not the caller's
-                raise ValueError("it is not an object")  # noqa: TRY004
-            case = reader(row, number, seed)
-            if case is None:
-                continue
-            check_case(case)
+            case = _read_case(row, reader, number, seed)
         except (KeyError, ValueError, RecursionError, MemoryError, UsageError) as error:
-            problem = str(error)[:300]
-            if isinstance(error, KeyError):
-                columns = "none"
-                if isinstance(row, Mapping):
-                    columns = ", ".join(map(str, row))
-                problem = f"{error.args[0]!r} is missing; its columns are {columns:.200}"
+            problem = _problem_of_row(error, row)
             raise UsageError(
                 f"{path}, row {number}: not a row of {suite.name}: {problem}", hint=hint
             ) from None
+        if case is None:
+            continue
         if case.id in cases:
             message = (
                 f"{path}, row {number}: row {cases[case.id][0]} has the same id {case.id!r:.80}"
@@ -807,6 +799,29 @@ def read_suite(
     if not cases:
         raise UsageError(f"{path} has no case that {suite.name} takes", hint=hint)
     return tuple(case for _, case in sorted(cases.values(), key=lambda item: item[0]))
+
+
+def _read_case(row: object, reader: Reader, number: int, seed: int) -> Case | None:
+    """Return the case of a row; None where the suite takes none of it.
+
+    Raises `KeyError`, `ValueError` or `UsageError` where the row is not of the suite.
+    """
+    if not isinstance(row, Mapping):
+        raise ValueError("it is not an object")  # noqa: TRY004 - the file's fault
+    case = reader(row, number, seed)
+    if case is not None:
+        check_case(case)
+    return case
+
+
+def _problem_of_row(error: Exception, row: object) -> str:
+    """Return in words why a row has no case."""
+    if not isinstance(error, KeyError):
+        return str(error)[:300]
+    columns = "none"
+    if isinstance(row, Mapping):
+        columns = ", ".join(map(str, row))
+    return f"{error.args[0]!r} is missing; its columns are {columns:.200}"
 
 
 def _open_file_of(suite: Suite, path: Path) -> tuple[int, Callable[[int], Any]]:

@@ -179,22 +179,9 @@ def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
         else:
             moved.add_run(run, _export_run(source, target, run, size, written), tell)
     _copy_served(source.served_files, target.served_files, moved, tell)
-    written_lines = set(read_lines(paths.ratings))
-    with closing(AppendLog(paths.ratings)) as log:
-        for (line,) in database.call("SELECT rating FROM conductor_ratings ORDER BY id"):
-            if line not in written_lines:
-                log.append(line + "\n")
-                moved.add("ratings")
+    _export_ratings(database, paths.ratings, moved)
     moved.copy_names(source, target)
-    for (digest,) in database.call("SELECT sha256 FROM conductor_attachments ORDER BY 1"):
-        path = paths.attachments / digest[:2] / digest
-        if not path.is_file():
-            ((content,),) = database.call(
-                "SELECT data FROM conductor_attachments WHERE sha256 = %s", digest
-            )
-            make_private_directory(path.parent)
-            write_atomically(path, bytes(content), mode=0o600)
-            tell("attachments", moved.add("attachments"))
+    _export_attachments(database, paths.attachments, moved, tell)
     with closing(open_database(paths.spending / FILE)) as calls:
         last = -(2**63)
         # A hold that was released is over, and has cost nothing as far as anybody knows
@@ -212,13 +199,35 @@ def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
     return moved
 
 
+def _export_ratings(database: Database, path: Path, moved: Moved) -> None:
+    """Add the ratings that a file lacks."""
+    written_lines = set(read_lines(path))
+    with closing(AppendLog(path)) as log:
+        for (line,) in database.call("SELECT rating FROM conductor_ratings ORDER BY id"):
+            if line not in written_lines:
+                log.append(line + "\n")
+                moved.add("ratings")
+
+
+def _export_attachments(database: Database, directory: Path, moved: Moved, tell: Tell) -> None:
+    """Copy the bytes of the attachments that a directory lacks."""
+    for (digest,) in database.call("SELECT sha256 FROM conductor_attachments ORDER BY 1"):
+        path = directory / digest[:2] / digest
+        if not path.is_file():
+            ((content,),) = database.call(
+                "SELECT data FROM conductor_attachments WHERE sha256 = %s", digest
+            )
+            make_private_directory(path.parent)
+            write_atomically(path, bytes(content), mode=0o600)
+            tell("attachments", moved.add("attachments"))
+
+
 def export_days(source: SharedState, address: str, tell: Tell) -> Moved:
     """Write the traces of each day that is over as a Parquet file below a directory or URL.
 
-    A row for each line.
-
-    A day whose file is there stays as it is, unless runs came or went since. Raises `OSError`,
-    `StateUnavailable`, and `ConfigError` where pyarrow is not installed or knows no such place.
+    The file has a row for each line. A day whose file is there stays as it is, unless runs came or
+    went since. Raises `OSError`, `StateUnavailable`, and `ConfigError` where pyarrow is not
+    installed or knows no such place.
     """
     try:
         import pyarrow as pa
@@ -261,11 +270,8 @@ def export_days(source: SharedState, address: str, tell: Tell) -> Moved:
             ) as out:
                 for run in runs:
                     lines = source.traces.lines_of(run).splitlines(keepends=True)
-                    out.write_table(
-                        pa.table(
-                            [[run] * len(lines), range(1, len(lines) + 1), lines], schema=schema
-                        )
-                    )
+                    columns = [[run] * len(lines), range(1, len(lines) + 1), lines]
+                    out.write_table(pa.table(columns, schema=schema))
             files.move(f"{path}.part", path)
             tell("days", moved.add("days"))
     return moved
