@@ -1,7 +1,4 @@
-"""`conductor ask`, `conductor plan` and `conductor run`.
-
-A question, its plan, and a plan from a file or a pipe.
-"""
+"""`conductor ask`, `plan` and `run`: a question, its plan, and a plan from a file or a pipe."""
 
 from __future__ import annotations
 
@@ -216,15 +213,9 @@ def run_command(
     A question or files on the command line replace those of the plan, so that one plan serves many
     inputs. The limits in a plan can lower yours and never raise them.
     """
-    only = options.worker_names
-    on_stdin = file == "-"
-    source = "stdin" if file == "-" else file
-    if not on_stdin:
-        text = read_text_file(Path(file), hint="name a plan file, or - for stdin")
-    elif sys.stdin.isatty():
-        raise UsageError("no plan was piped to stdin", hint='conductor plan "…" | conductor run -')
-    else:
-        text = read_limited_text(sys.stdin.buffer, "stdin")
+    on_stdin = file == STDIN
+    source = "stdin" if on_stdin else file
+    text = _read_plan_text(file)
     session = Session(
         context.obj, options, options.settings() | opt.check_flags({"learning.check": check})
     )
@@ -253,7 +244,17 @@ def run_command(
         raise UsageError(
             f"{source} is not a plan: its question is empty", hint="conductor plan writes one"
         )
+    only = options.worker_names
     raise typer.Exit(session.run(full_question, only=only, plan=planned.plan).exit_code)
+
+
+def _read_plan_text(file: str) -> str:
+    """Return what a plan file holds, or stdin where that is named. Raises `UsageError`."""
+    if file != STDIN:
+        return read_text_file(Path(file), hint="name a plan file, or - for stdin")
+    if sys.stdin.isatty():
+        raise UsageError("no plan was piped to stdin", hint='conductor plan "…" | conductor run -')
+    return read_limited_text(sys.stdin.buffer, "stdin")
 
 
 @opt.with_options(

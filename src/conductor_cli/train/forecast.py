@@ -119,9 +119,7 @@ class CallForecast:
         for limit in self.limits:
             at_once = limit.at_once
             if limit.is_own:
-                # A little less, so that no rounding asks for one more.
-                needed = math.ceil(at_once * self._seconds_of_run(limit) / target - 1e-9)
-                at_once = max(at_once, needed)
+                at_once = max(at_once, self._needed_at_once(limit, target))
             limits.append(replace(limit, at_once=at_once))
         return replace(self, limits=tuple(limits))
 
@@ -137,10 +135,14 @@ class CallForecast:
         for limit in self.limits:
             at_once = limit.at_once
             if limit.owner == "runs":
-                needed = math.ceil(at_once * self._seconds_of_run(limit) / target - 1e-9)
-                at_once = max(at_once, min(most, needed))
+                at_once = max(at_once, min(most, self._needed_at_once(limit, target)))
             limits.append(replace(limit, at_once=at_once))
         return replace(self, limits=tuple(limits))
+
+    def _needed_at_once(self, limit: CallLimit, target: float) -> int:
+        """Return how many calls at once a limit needs to be occupied for `target` seconds a run."""
+        # A little less, so that no rounding asks for one more.
+        return math.ceil(limit.at_once * self._seconds_of_run(limit) / target - 1e-9)
 
     def active_runs(self) -> int:
         """Return how many runs are active at once."""
@@ -152,7 +154,7 @@ class CallForecast:
         return replace(self, workloads=tuple(workloads))
 
     def _round_seconds(self, runs: float) -> float:
-        """The calls of a plan wait for each other, so a round takes as long as one plan."""
+        """Return how long a round takes: at least as long as one plan, whose calls wait in turn."""
         seconds = [call.seconds for call in self.call_seconds.values()]
         one_plan = self.calls_of_run * sum(seconds) / len(seconds)
         return max(one_plan, runs * self._seconds_of_run(self.slowest))
