@@ -470,7 +470,10 @@ def replay(run: str = "last", *, config: str | Path | None = None) -> Iterator[E
 
 
 def load_trace(run: str = "last", *, config: str | Path | None = None) -> Trace:
-    """A stored run as one value: question, plan, steps, answer, usage. Raises `UsageError`."""
+    """Return a stored run as one value: question, plan, steps, answer, usage.
+
+    Raises `UsageError`.
+    """
     store = open_state(_load_settings(config, {}).paths).traces
     return store.trace(store.find(run))
 

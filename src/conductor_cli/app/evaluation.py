@@ -330,7 +330,7 @@ async def _open_systems(
 def _selected_systems(
     request: EvaluationRequest, settings: Settings, opened: OpenedOrchestra
 ) -> Sequence[System]:
-    """The systems that the request names. With the demo models also the one that plans by rule."""
+    """Return the systems that the request names; with the demo models, one by rule as well."""
     team = opened.orchestra.team
     if not settings.rehearsal:
         return select_systems(request.names, team, cases=request.cases)

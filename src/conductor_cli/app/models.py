@@ -239,7 +239,7 @@ def find_installed(model: RegistryModel, settings: Settings) -> Manifest | None:
 
 
 def stored_planner(settings: Settings) -> str:
-    """The name of the stored model that plans; empty where another kind of model does, or none."""
+    """Return the name of the stored model that plans; empty where none of them does."""
     try:
         manifest = planner_manifest(settings)
     except ConductorUnusable:  # its manifest cannot be read, so that only the setting names it

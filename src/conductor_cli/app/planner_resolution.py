@@ -314,7 +314,7 @@ def _resolved_path(file: str) -> str:
 
 
 def describe_planning_model(planner: Worker, store: ModelStore | None = None) -> str:
-    """The planner's name; of a file with its hash, so that a trace says which weights planned.
+    """Return the planner's name, of a file with its hash: so a trace says which weights planned.
 
     A file is called as `store` calls it, where it is stored. Raises `ConductorUnusable`.
     """

@@ -366,7 +366,7 @@ class JobControl:
         await self._cancelled.wait()
 
     def beat(self, owner: str) -> None:
-        """A node is there."""
+        """Note that a node is there."""
         now = self._clock()
         self._last_signs[owner] = now
         silent = [name for name, sign in self._last_signs.items() if now - sign > SILENT_SECONDS]

@@ -512,7 +512,7 @@ def _token_price(worker: Worker) -> Decimal:
 
 
 def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | None:
-    """The registry's default where memory and disk have room for it, else the largest that fits.
+    """Return the registry's default where there is room for it, else the largest that fits.
 
     Where there are fewer than eight cores and no GPU, the planner that was trained for that, if
     this build has it; else with few cores the largest that is small. The default was chosen by
@@ -537,7 +537,7 @@ def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | Non
 
 
 def _trained_planner(findings: Findings, settings: Settings) -> RegistryModel | None:
-    """The planner of this package where it is the best choice: on a small machine that holds it."""
+    """Return the planner of this package on a small machine that holds it: it is the best there."""
     if not _is_small_machine(findings):
         return None
     for model in load_registry(settings.environ):

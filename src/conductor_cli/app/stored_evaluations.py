@@ -21,7 +21,10 @@ def evaluations_directory(settings: Settings) -> Path:
 
 
 def stored_evaluations(settings: Settings) -> Iterator[Evaluation]:
-    """All stored evaluations that can be read, the newest first: names begin with the time."""
+    """Yield the stored evaluations that can be read, the newest first.
+
+    Their names begin with the time.
+    """
     directory = evaluations_directory(settings)
     if not directory.is_dir():
         return

@@ -391,7 +391,7 @@ def _error_of(event: ev.StepFailed | ev.StepStopped | ev.StepFinished) -> str:
 
 
 def usage_attributes(usage: Usage) -> dict[str, Any]:
-    """Tokens and cost; the cost is left out where nothing has a price."""
+    """Return tokens and cost; the cost is left out where nothing has a price."""
     attributes: dict[str, Any] = {
         "gen_ai.usage.input_tokens": usage.tokens_in,
         "gen_ai.usage.output_tokens": usage.tokens_out,

@@ -122,7 +122,7 @@ def worker_rows(settings: Settings) -> list[WorkerRow]:
 
 
 def describe_price(price: Price) -> str:
-    """`free`, or `$1.25 in and $10.00 out per million tokens`."""
+    """Return `free`, or `$1.25 in and $10.00 out per million tokens`."""
     if price.is_free:
         return "free"
     return f"{format_money(price.input)} in and {format_money(price.output)} out per million tokens"

@@ -494,7 +494,7 @@ def _plan_choices(*, edit: bool, replan: bool) -> list[str]:
 
 
 def argument_lines(call: ToolCall) -> list[str]:
-    """The arguments of a call, safe to show: a line for each, more for a value of several lines."""
+    """Return the arguments of a call, safe to show, a line for each line of their values."""
     try:
         arguments = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
@@ -576,7 +576,7 @@ def check_terminal() -> None:
 
 
 def edit_text(text: str, terminal: int, stopped: Callable[[], bool], name: str = FILE_NAME) -> str:
-    """`text` as the user's editor leaves it.
+    """Return `text` as the user's editor leaves it.
 
     Raises `ConfigError` where the editor cannot be started or fails.
     """

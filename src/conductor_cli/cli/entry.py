@@ -415,7 +415,7 @@ def _report(error: Exception) -> int:
 
 
 def _unexpected(error: Exception) -> ConductorError:
-    """An error that no command expected: the system's refusal, else a bug of this program."""
+    """Return as ours an error that no command expected: a refusal of the system, else a bug."""
     if isinstance(error, ExceptionGroup):  # of what went on at once: the first tells enough
         return _unexpected(error.exceptions[0])
     if isinstance(error, ConductorError):

@@ -127,7 +127,7 @@ def _terminal_mode(
     keeps: bool = False,
     drops: bool = True,
 ) -> Iterator[None]:
-    """The terminal takes `end` for the end of what is typed, and shows that with `echo`.
+    """Have the terminal take `end` for the end of what is typed, and show that with `echo`.
 
     Raises `NoAnswer`.
 

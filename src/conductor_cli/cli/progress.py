@@ -176,7 +176,7 @@ class RunningLine:
 
     @contextmanager
     def finished(self, name: str) -> Iterator[None]:
-        """`name` has ended; what the block prints stands above the line."""
+        """Take `name` for ended; what the block prints stands above the line."""
         with self._lock:
             self._started.pop(name, None)
             self._write("")

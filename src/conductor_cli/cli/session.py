@@ -530,7 +530,10 @@ def decode_argument(text: str, source: str) -> str:
 
 
 def read_text_file(path: Path, hint: str = "check its name") -> str:
-    """The text of a file. Raises `UsageError`, with `hint` where the file cannot be opened."""
+    """Return the text of a file.
+
+    Raises `UsageError`, with `hint` where the file cannot be opened.
+    """
     try:
         with open_finite(path) as file:
             return read_limited_text(file, str(path))

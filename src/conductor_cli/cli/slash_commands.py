@@ -99,11 +99,11 @@ LIMITS: Final = tuple(
 
 
 def find_command(line: str) -> tuple[SlashCommand, str] | None:
-    """The command of a line and the words after its name; None for a question. Raises `UsageError`.
+    """Return the command of a line and the words after its name; None for a question.
 
     A line that is only the path of a file attaches it, as if `/attach` stood before it. A line such
     as `/etc/hosts: what is it?` is a question: no command has a second slash or a line break in its
-    name.
+    name. Raises `UsageError`.
     """
     path = pasted_file(line)
     if path is not None:

@@ -235,7 +235,7 @@ class DataPolicy:
         return self.pool_policy.denial_reason(name)
 
     def _text_that_may_quote_files(self, before: Sequence[Step], step: Step) -> str:
-        """What a step is shown that may quote the files, in words; empty where nothing may."""
+        """Return what a step is shown that may quote the files; empty where nothing may."""
         if self.reveals_files(step):
             return "its subtask"
         holds = self.hold_files(before)
@@ -390,7 +390,7 @@ def find_media_access(question: Question, shown: Mapping[str, Question], pool: P
 
 
 def _files_to_see(question: Question) -> dict[MediaKind, str]:
-    """The name of the first file of each kind that says nothing to those who cannot see it."""
+    """Return by kind the name of the first file that says nothing to those who cannot see it."""
     files: dict[MediaKind, str] = {}
     if question.given:  # a nested run that was given an answer needs nobody to look again
         return files

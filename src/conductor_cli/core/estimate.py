@@ -122,7 +122,7 @@ def estimate_steps(
 
 
 def _planned_worker(step: Step, pool: Pool) -> Worker | None:
-    """The worker of a step; None for the planner, and for a worker that is not in the pool."""
+    """Return the worker of a step; None for the planner, and for one that is not in the pool."""
     if step.worker == SELF or step.worker not in pool:
         return None
     return pool[step.worker]

@@ -350,7 +350,7 @@ class Learned:
 
 
 def _relevance(share: RatingShare, kind: str) -> float:
-    """How much a share says about a kind of work, from 0 to 1; all of it where `kind` is empty."""
+    """Return from 0 to 1 how much a share says about a kind of work; 1 where `kind` is empty."""
     if not kind or share.kind == kind:
         return 1.0
     if not share.kind:

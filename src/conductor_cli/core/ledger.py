@@ -72,7 +72,7 @@ class _WantedCall:
         return min(self.answer, WORTH_ASKING)
 
     def cost_with_answer(self, answer: int) -> Decimal:
-        """The most that the call can cost with so many tokens of answer; 0 without a price."""
+        """Return the most that the call can cost with so many tokens of answer; 0 if unpriced."""
         if self.price is None:
             return Decimal(0)
         return self.price.most(self.tokens_in, answer)
@@ -126,7 +126,7 @@ class _CostLimit:
         return int(money * MILLION / price_of_answer)
 
     def suggested_value(self, call: _WantedCall) -> str:
-        """A value of the limit that would be enough, rounded up to two significant digits."""
+        """Return a limit that would be enough, rounded up to two significant digits."""
         needed = call.cost_with_answer(call.least_answer)
         enough = max(2 * self.limit, self.used + needed)
         second_digit = Decimal(1).scaleb(enough.adjusted() - 1)

@@ -205,7 +205,7 @@ def _png_size(content: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg_size(content: bytes) -> tuple[int, int] | None:
-    """By its segments (ITU T.81, annex B): the frame header has the size.
+    """Return the size in the frame header, found by the segments (ITU T.81, annex B).
 
     The end marker comes after the last scan.
     """

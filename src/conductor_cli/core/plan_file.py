@@ -62,7 +62,7 @@ def format_plan_file(
 
 
 def _question_field(question: Question) -> str | dict[str, Any]:
-    """The question as its text; as an object of what is not empty, where it is more than that."""
+    """Return the question as its text; where it has more, as an object of what is not empty."""
     filled = {}
     for name, value in dump(question).items():
         if value not in ("", [], None, False):

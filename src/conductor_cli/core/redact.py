@@ -134,7 +134,7 @@ class NearCopies:
         return spans
 
     def _starts_of_runs(self, letters: bytes) -> list[int]:
-        """Where a run begins that is looked for; a run may be there more than once.
+        """Return where a run begins that is looked for; a run may be there more than once.
 
         Each run of `RUN_CHARS` letters has a whole block in it, so only what is around a block of a
         key is looked at closely.

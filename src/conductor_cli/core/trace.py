@@ -452,7 +452,7 @@ def _with_planning(trace: Trace, usage: Usage) -> dict[str, Usage]:
 
 
 def _steps_of_ready_plan(trace: Trace, event: ev.PlanReady) -> tuple[StepRecord, ...]:
-    """Where all steps are there and none was announced as the last, the newest answers."""
+    """Return the steps of a whole plan; where none was announced as the last, the newest is."""
     steps = trace.steps
     is_whole = isinstance(event.plan, Plan) and len(event.plan.steps) == len(steps)
     if steps and is_whole and not any(record.last for record in steps):

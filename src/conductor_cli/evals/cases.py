@@ -323,7 +323,7 @@ QuestionParts = tuple[str, str, str]  # A question, its answer, and the scorer
 
 
 def make_basics(count: int = COUNT, seed: int = 0) -> tuple[Case, ...]:
-    """`count` cases, the kinds in turn, no question twice.
+    """Return `count` cases, the kinds in turn, no question twice.
 
     Raises `UsageError` for more than `MAX_COUNT`.
     """

@@ -295,7 +295,7 @@ def _with_mixed_numbers(expression: str) -> str:
 
 
 def _boxed(expression: str) -> str:
-    """An expression in a box, without a final stop, fonts and the small spaces between digits."""
+    """Return an expression in a box, without a final stop, fonts and thin spaces in numbers."""
     expression = _with_mixed_numbers(_LABEL.sub("", expression))
     bare = re.sub(r"\\[,;!:]", "", _FONT.sub("", expression)).strip().rstrip(".,")
     bare = re.sub(r"(?<=\d)\{,\}(?=\d{3}(?!\d))", "", bare)

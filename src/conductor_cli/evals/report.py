@@ -204,7 +204,7 @@ def _refused(comparison: Comparison, system: SystemResult, best: SystemResult) -
 
 
 def corrected_p_values(summary: Summary) -> dict[str, float]:
-    """The corrected p-value of each system that the verdict compares with the best single worker.
+    """Return the corrected p-value of each system that is compared with the best single worker.
 
     It is corrected for the number of these systems.
     """
@@ -346,7 +346,7 @@ def _format_seconds(seconds: float) -> str:
 
 
 def format_p(p: float) -> str:
-    """`0.031`, `<0.001`."""
+    """Return `0.031`, `<0.001`."""
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
@@ -365,19 +365,19 @@ class ReportTable(NamedTuple):
 
 
 def format_limits(interval: Interval | None) -> str:
-    """`93.0-96.8`, in percent."""
+    """Return `93.0-96.8`, in percent."""
     return UNKNOWN if interval is None else f"{100 * interval.low:.1f}-{100 * interval.high:.1f}"
 
 
 def format_share(share: ShareEstimate | None) -> str:
-    """`95.2`, in percent."""
+    """Return `95.2`, in percent."""
     if share is None or share.accuracy is None:
         return UNKNOWN
     return f"{100 * share.accuracy:.1f}"
 
 
 def _format_mean(value: float | None) -> str:
-    """`1,234`, `3.5`, `0.03`.
+    """Return `1,234`, `3.5`, `0.03`.
 
     Large numbers need no decimals, small ones would all look alike without.
     """
@@ -579,7 +579,10 @@ def _baseline_in_words(summary: Summary, share: str) -> str:
 def report_json(
     evaluation: str, spec: EvaluationSpec, summary: Summary, spent: Decimal | None = None
 ) -> dict[str, Any]:
-    """The report as JSON; docs/eval.md describes it. Money is text, unknown values are null."""
+    """Return the report as JSON; docs/eval.md describes it.
+
+    Money is text, unknown values are null.
+    """
     verdict = reach_verdict(summary, runs=spec.runs, spent=spent)
     corrected = corrected_p_values(summary)
     systems = []

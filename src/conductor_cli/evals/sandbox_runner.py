@@ -135,7 +135,7 @@ def main() -> None:
 
 
 def set_dumpable(value: int) -> None:
-    """Whether processes of the same user may trace this one and read its memory."""
+    """Set whether processes of the same user may trace this one and read its memory."""
     import ctypes
 
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, value, 0, 0, 0)

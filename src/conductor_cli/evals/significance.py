@@ -50,7 +50,10 @@ def effective_size(cases: Sequence[Sequence[float]]) -> float:
 
 
 def wilson_interval(right: int, n: int, size: float | None = None) -> Interval:
-    """The limits of a share of `right` in `n` answers, at least one, effectively `size` of them."""
+    """Return the limits of a share of `right` in `n` answers, effectively `size` of them.
+
+    There is at least one answer.
+    """
     share = right / n
     square = Z * Z
     size = size or n

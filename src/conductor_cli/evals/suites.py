@@ -497,7 +497,7 @@ def by_columns(columns: Mapping[str, str]) -> Reader:
 
 
 def _one_text(row: Row, column: str, key: str) -> str:
-    """The text or number in a column. Raises `KeyError`, `ValueError` for a list or an object.
+    """Return the text or number in a column. Raises `KeyError`, or `ValueError` for a list.
 
     A list of one text is that text.
     """

@@ -388,7 +388,7 @@ def _versus_best(
 
 
 def _p_above(ours: _ByCase, theirs: _ByCase) -> float:
-    """The p-value of the difference of two systems; 1 where the first is not above the second."""
+    """Return the p-value of a difference; 1 where the first system is not above the second."""
     differences = list(map(sum, _differences(_common_pairs(ours, theirs))))
     if sum(differences) <= 0:
         return 1.0
@@ -398,7 +398,7 @@ def _p_above(ours: _ByCase, theirs: _ByCase) -> float:
 def _compare(
     other: str, ours: _ByCase, theirs: _ByCase, ours_counted: _ByCase, theirs_counted: _ByCase
 ) -> Comparison | None:
-    """The comparison on the runs of each case that were judged for both; None if there are none."""
+    """Return the comparison on the runs that were judged for both; None where there are none."""
     common = _common_pairs(ours, theirs)
     if not common:
         return None

@@ -709,7 +709,7 @@ class Attempt:
             self._state.stream.notice(text, self._number, recovered=True)
 
     def _repeats_question(self) -> bool:
-        """Whether the reply is the question, word for word, and can still be asked for again.
+        """Return whether the reply is the question again, and can still be asked for anew.
 
         A few words, such as a greeting, may be a fitting answer to themselves.
         """

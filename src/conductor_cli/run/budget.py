@@ -43,7 +43,7 @@ class CallBudget(Protocol):
         """
 
     def settle(self, reservation: Reservation, usage: Usage) -> None:
-        """A call has ended that used so much."""
+        """Count a call that has ended, with what it used."""
 
 
 def limit_of_all(limit: Decimal, spent: Decimal) -> LimitReached:
@@ -147,7 +147,7 @@ class Budget:
         return True
 
     def finish(self, cost: Decimal | None) -> None:
-        """A run has ended that cost so much, or an unknown amount. Its calls have been counted."""
+        """Note what a run that has ended has cost, if that is known. Its calls were counted."""
         self._running -= 1
         if cost:
             self._dearest = max(self._dearest or Decimal(0), cost)

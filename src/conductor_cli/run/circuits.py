@@ -98,12 +98,12 @@ class Circuit:
         return max(0.0, self._until - now)
 
     def begin(self, caller: object, now: float) -> None:
-        """`caller` is about to make calls; of a half open circuit its first one decides."""
+        """Note that `caller` is about to make calls; the first one decides a half open circuit."""
         if self.state(now) == "half_open" and self._trial is None:
             self._trial = caller
 
     def leave(self, caller: object) -> None:
-        """`caller` makes no more calls.
+        """Note that `caller` makes no more calls.
 
         If its call should have decided and did not, the next one does.
         """
@@ -111,7 +111,7 @@ class Circuit:
             self._trial = None
 
     def succeed(self) -> None:
-        """A call got its answer, or a refusal of what it asked."""
+        """Note that a call got its answer, or a refusal of what it asked."""
         self.failures = 0
         self._openings = 0
         self._until = None
@@ -219,7 +219,7 @@ class Circuits:
                 circuit.leave(caller)
 
     def _circuits_of(self, worker: Worker) -> list[Circuit]:
-        """The circuits that a call of a worker goes through, of those that have seen a failure."""
+        """Return the circuits that a call of a worker goes through and that have seen a failure."""
         if not self._circuits:  # as long as no call fails, nobody need find out the keys
             return []
         return [self._circuits[key] for key in _keys_of(worker) if key in self._circuits]

@@ -88,7 +88,7 @@ class ToolApprovals:
         return self._waiting
 
     def decide(self, verdict: ToolVerdict) -> None:
-        """The user has answered. Where nothing is asked, this does nothing."""
+        """Take what the user has answered. Where nothing is asked, this does nothing."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(verdict)
 
@@ -107,7 +107,7 @@ class ToolApprovals:
         return self._awaited_input
 
     def give_input(self, reply: InputReply) -> None:
-        """The user has answered a server. Where nothing is asked, this does nothing."""
+        """Take what the user has answered a server. Where nothing is asked, this does nothing."""
         if self._awaited_input is not None and not self._awaited_input.done():
             self._awaited_input.set_result(reply)
 

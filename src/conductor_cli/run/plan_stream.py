@@ -105,7 +105,10 @@ class RepeatFilter:
 
 
 def _is_same(first: Step, second: Step) -> bool:
-    """Whether two steps ask for the same. White space and the order of access do not count."""
+    """Return whether two steps ask for the same.
+
+    White space and the order of access do not count.
+    """
     return (
         first.worker == second.worker
         and first.subtask.split() == second.subtask.split()

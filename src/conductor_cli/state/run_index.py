@@ -89,7 +89,10 @@ class RunIndex:
         self.path = f"{directory}.index"
 
     def newest(self, query: RunQuery = EVERY_RUN, count: int = 20) -> tuple[list[StoredRun], bool]:
-        """The newest matching runs, all for -1, and whether there are more. Raises `OSError`."""
+        """Return the newest matching runs, all for -1, and whether there are more.
+
+        Raises `OSError`.
+        """
         if not os.path.isdir(self.directory):
             if os.path.lexists(self.directory):
                 os.listdir(self.directory)  # raises an error that says what it is instead

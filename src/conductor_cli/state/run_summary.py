@@ -25,7 +25,10 @@ from conductor_cli.state.trace_file import is_live, read_events
 
 
 def summarize_run(directory: str, run: str) -> StoredRun:
-    """The row of one run. Never raises: an unreadable file is listed with what was read before."""
+    """Return the row of one run.
+
+    Never raises: an unreadable file is listed with what was read before.
+    """
     path = Path(directory) / f"{run}{SUFFIX}"
     try:
         before = path.stat()  # taken first, so that whatever is written from here on is noticed

@@ -67,7 +67,7 @@ class HashedLine(NamedTuple):
 
 
 def add_hash(line: bytes, before: bytes) -> tuple[bytes, bytes]:
-    """A JSON object, as a line that follows the one with the link `before`; and its own link."""
+    """Return a JSON object as the line after the one with the link `before`, and its own link."""
     body = line[:-1]
     digest = hashlib.sha256(body).digest()
     link = _link(before, digest)
@@ -245,7 +245,7 @@ class LineReader:
         return [_read_piece(piece, firsts) for piece in pieces]
 
     def _read_cut_pieces(self, record: Mapping[str, Any]) -> list[ev.Event]:
-        """The pieces of a line of the first formats, which has whole texts, and where they end."""
+        """Return the pieces of a line of the first formats, which has whole texts and cuts."""
         texts = record.get("events")
         cuts = record["cuts"]
         if not isinstance(texts, list) or not isinstance(cuts, str):

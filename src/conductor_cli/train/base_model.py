@@ -159,7 +159,7 @@ def _measure_file(path: Path, lora: LoraSettings | None) -> BaseModel:
 
 
 def _converted_directory(path: Path) -> Path:
-    """Where a GGUF file is kept as a directory.
+    """Return where a GGUF file is kept as a directory.
 
     By the digest of its bytes, so another file has another one.
     """
@@ -202,7 +202,7 @@ def _convert(path: Path, base: BaseModel) -> None:
 
 
 def guess_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel | None:
-    """A model that is not here, by the number in its name, as in `Qwen2.5-7B`; None without one."""
+    """Return a model that is not here by the number in its name, as in `Qwen2.5-7B`, if any."""
     size = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![a-z])", name, re.IGNORECASE)
     if size is None:
         return None
@@ -218,7 +218,7 @@ def guess_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel |
 
 
 def find_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
-    """As `measure_base_model`, but checked by transformers, and with its tokenizer.
+    """Return as `measure_base_model` does, but checked by transformers, and with a tokenizer.
 
     Raises `ConfigError`.
     """
@@ -320,7 +320,7 @@ def has_fast_bfloat16() -> bool:
 
 
 def load_model(base: BaseModel, *, lora: LoraSettings | None) -> tuple[Any, Any]:
-    """The model, and the settings of its adapter (None to train all weights). Raises `ConfigError`.
+    """Return the model and its adapter's settings (None trains all weights). Raises `ConfigError`.
 
     If all weights are trained, they are loaded in 32 bits: in 16, steps as small as these would be
     rounded away.

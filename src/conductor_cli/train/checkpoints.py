@@ -181,7 +181,7 @@ Line = Mapping[str, Any]  # One line of `curve.jsonl`
 
 
 def best_line(lines: Sequence[Line]) -> Line | None:
-    """The first line with the highest reward on the cases that choose, after at least one step."""
+    """Return the first line with the highest reward on the cases that choose, after a step."""
     validated = [line for line in lines if line["step"] and "validation" in line]
     return max(validated, key=lambda line: (_choosing_reward(line), -line["step"]), default=None)
 
@@ -191,7 +191,10 @@ MIN_HALVED: Final = 4
 
 
 def _choosing_reward(line: Line) -> float:
-    """The mean reward on the half of the validation set that chooses; on all of an older file."""
+    """Return the mean reward on the half of the validation set that chooses.
+
+    In an older file all of the set chooses.
+    """
     rewards = line["validation"].get("rewards", ())
     chosen = _half(rewards, proving=False)
     if len(rewards) < MIN_HALVED or not chosen:

@@ -489,7 +489,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             jobs.keep_metrics(self._path, step)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
-        """The model before its first step is what the others are compared with."""
+        """Validate the model before its first step: the others are compared with that."""
         is_measured = jobs.gather_lists([bool(jobs.read_metrics(self._path))])[0]
         if state.global_step or not self._job.validation or is_measured:
             return
@@ -499,7 +499,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             self._job.log(f"before training: {checkpoints.describe_validation(line)}")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
-        """A checkpoint has been written."""
+        """Keep a checkpoint that has been written, where it is the best one now."""
         if not jobs.is_first():
             return
         best = checkpoints.best_line(jobs.read_metrics(self._path))
@@ -509,7 +509,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
-        """After the weights have changed, before a checkpoint is written."""
+        """Stop in time, or at broken weights, before a checkpoint is written."""
         # All processes have to stop at the same step.
         is_late = self._job.clock() - self._began > self._job.max_seconds
         is_over = any(jobs.gather_lists([is_late]))
@@ -521,7 +521,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             control.should_save = not is_broken
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
-        """Once a step.
+        """Store and tell the metrics of a step, and validate where that is due.
 
         If the weights are sharded over processes, broken numbers show here first.
         """
@@ -587,7 +587,7 @@ def run_session(base: BaseModel, recipe: Recipe, job: jobs.TrainingJob) -> bool:
 
 
 def trl_arguments(recipe: Recipe) -> dict[str, Any]:
-    """TRL's arguments. Raises `ConfigError` if a step cannot be divided over the processes."""
+    """Return TRL's arguments. Raises `ConfigError` if processes cannot share a step."""
     processes = jobs.process_count()
     batch = min(recipe.batch_size, recipe.samples // processes)
     if recipe.prompts % processes or recipe.samples % (batch * processes):
@@ -628,7 +628,7 @@ def open_rollouts(
     limit: Decimal | None = None,
     reward: RewardFunction | None = None,
 ) -> Iterator[Rollouts]:
-    """The rollouts of a training over the workers of an opened conductor. Raises `OSError`.
+    """Open the rollouts of a training over the workers of a conductor. Raises `OSError`.
 
     Answers in the cache are not asked for again; the others are paid from a budget of `limit` US
     dollars. The data rules and the limits of the day apply as in any run. `reward` takes the place

@@ -298,7 +298,7 @@ class Rollouts:
         )
 
     async def outcomes(self, plans: Sequence[SampledPlan]) -> list[PlanOutcome]:
-        """The outcome of each plan, in order. Equal texts for the same exercise are run together.
+        """Return the outcome of each plan, in order. Equal plans of an exercise are run together.
 
         Raises `LimitReached` if the budget or a limit of the day is used up; `ConfigError` if a
         scorer fails, if answers cannot be stored, or if workers failed in most of the runs.

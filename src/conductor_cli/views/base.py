@@ -102,7 +102,7 @@ class Stderr(Stdout):
 
 
 def encodable(text: str, encoding: str) -> str:
-    """`text` with a question mark in place of every character that `encoding` lacks."""
+    """Return `text` with a question mark in place of every character that `encoding` lacks."""
     return text.encode(encoding, "replace").decode(encoding)
 
 

@@ -62,7 +62,7 @@ def open_views(output: OutputName, progress: ProgressName, context: OutputContex
 
 
 def open_attention(context: OutputContext) -> RunView:
-    """The view that calls a person back to a run: none but on a terminal that shows progress."""
+    """Return the view that calls a person back; None but on a terminal that shows progress."""
     stderr = Stderr(context.stderr)
     if not stderr.terminal or context.quiet or context.notify == "off":
         return RunView()

@@ -167,7 +167,7 @@ def _describe_single_call(offer: PlanOffer, planned: PlanEstimate) -> str:
 
 
 def _nothing_tells_workers_apart(offer: PlanOffer) -> bool:
-    """Whether the planner chose between workers of which it was told nothing but names."""
+    """Return whether the planner chose between workers of which it was told nothing but names."""
     workers = offer.pool.without_self()
     return (
         offer.by_planner
@@ -278,7 +278,7 @@ def group_by_recipient(sent: Sequence[Disclosure]) -> dict[str, list[Disclosure]
 
 
 def call_name(call: Disclosure) -> str:
-    """`plan`, `step 2`, `step 2.1` or `plan in 2` for a nested run.
+    """Return `plan`, `step 2`, `step 2.1` or `plan in 2` for a nested run.
 
     With the attempt if it was not the first.
     """

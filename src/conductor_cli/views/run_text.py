@@ -99,7 +99,7 @@ def question_line(trace: Trace) -> str:
 
 
 def describe_attachment(attachment: Attachment) -> str:
-    """`chart.png (PNG image, 800 x 600 pixels, 264 kB)`."""
+    """Return `chart.png (PNG image, 800 x 600 pixels, 264 kB)`."""
     return one_line(f"{attachment.name} ({describe_media(attachment)})")
 
 
@@ -162,7 +162,7 @@ def is_reused(record: StepRecord, trace: Trace) -> bool:
 
 
 def describe_access(access: tuple[int, ...]) -> str:
-    """`reads 1 and 3`, `reads question and files only`.
+    """Return `reads 1 and 3`, `reads question and files only`.
 
     Item 0 of a nested run is the given answer.
     """
@@ -429,7 +429,7 @@ def describe_setup(trace: Trace) -> str:
 
 
 def describe_planning(trace: Trace) -> str:
-    """`qwen2.5-7b plans, auto`: the planning model and the mode."""
+    """Return `qwen2.5-7b plans, auto`: the planning model and the mode."""
     if trace.is_unplanned:
         return "one call, without a plan"
     if trace.conductor in ("", PLAN_FILE):

@@ -76,7 +76,7 @@ class Screen:
         return "\u2502" if self.marks else "|"
 
     def line(self, text: str) -> str:
-        """`text` as one sanitized line that the encoding can write.
+        """Return `text` as one sanitized line that the encoding can write.
 
         What nobody can see is named.
         """
@@ -86,7 +86,7 @@ class Screen:
         return encodable(_FLOOD.sub(r"\1", _UNSURE.sub("", text)), self.encoding)
 
     def crop(self, text: str, width: int) -> str:
-        """`text` as one line of at most `width` cells."""
+        """Return `text` as one line of at most `width` cells."""
         from rich.cells import set_cell_size
 
         # Cut first, so that a text of megabytes is not sanitized for one line of it.
@@ -103,7 +103,7 @@ class Screen:
         return [((indent + row, style),) for row in rows]
 
     def wrap(self, text: str, width: int) -> list[str]:
-        """`text` as lines of at most `width` cells, broken between words if possible."""
+        """Return `text` as lines of at most `width` cells, broken between words if possible."""
         from rich.cells import chop_cells
 
         lines: list[str] = []
@@ -221,7 +221,7 @@ def cells(line: Line) -> int:
 
 
 def cut(line: Line, width: int) -> Line:
-    """`line` without what is beyond `width` cells."""
+    """Return `line` without what is beyond `width` cells."""
     from rich.cells import set_cell_size  # Rich takes long to load
 
     if cells(line) <= width:

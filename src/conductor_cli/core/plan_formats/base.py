@@ -156,7 +156,7 @@ class PlanParser(ABC):
 
     @abstractmethod
     def end(self) -> Iterator[ParsedStep | KeepAnswer]:
-        """The text has ended: yield what was held back."""
+        """Yield what was held back, because the text has ended."""
 
 
 class PlanFormat(ABC):
@@ -174,7 +174,7 @@ class PlanFormat(ABC):
 
     @abstractmethod
     def grammar(self, context: PlanFormatContext) -> str:
-        """GBNF that admits exactly the plans that the rules allow."""
+        """Return GBNF that admits exactly the plans that the rules allow."""
 
     @abstractmethod
     def instructions(self, context: PlanFormatContext) -> str:

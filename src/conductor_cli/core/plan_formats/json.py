@@ -157,7 +157,7 @@ class JsonFormat(PlanFormat):
         return json.dumps({**head, "steps": steps}, ensure_ascii=False, separators=(",", ":"))
 
     def grammar(self, context: PlanFormatContext) -> str:
-        """GBNF for compact JSON under the rules; a subtask holds no control characters."""
+        """Return GBNF for compact JSON under the rules; a subtask holds no control characters."""
         head = ""
         if context.reasons:
             head = '"\\"reasoning\\":\\"" char{0,600} "\\"," '
@@ -199,13 +199,12 @@ class JsonFormat(PlanFormat):
         )
 
     def schema(self, context: PlanFormatContext) -> Mapping[str, Any] | None:
-        """JSON Schema, in the subset that all servers with schemas support.
+        """Return a JSON Schema in the subset that all servers with schemas support.
 
-        Closed objects, enums, bounded lists.
-
-        The parser checks what this subset cannot express: which steps come earlier, and that a
-        subtask is neither empty nor long. Where there is an answer to keep, both ways of answering
-        are in one object, since no server allows a choice at the root.
+        That is closed objects, enums and bounded lists. The parser checks what this subset cannot
+        express: which steps come earlier, and that a subtask is neither empty nor long. Where there
+        is an answer to keep, both ways of answering are in one object, since no server allows a
+        choice at the root.
         """
         if context.single:
             return None

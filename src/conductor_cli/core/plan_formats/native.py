@@ -306,7 +306,7 @@ class NativeFormat(PlanFormat):
         return head + "\n".join(lines)
 
     def grammar(self, context: PlanFormatContext) -> str:
-        """GBNF that admits exactly the plans that the rules allow.
+        """Return GBNF that admits exactly the plans that the rules allow.
 
         A subtask has at most `subtask_chars` characters. Reasoning lines start with a dash, so that
         none of them can read `plan:`.

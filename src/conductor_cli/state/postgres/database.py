@@ -159,7 +159,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A connection in a transaction, which is committed at the end.
+        """Yield a connection in a transaction, which is committed at the end.
 
         Raises `StateUnavailable` and `ConfigError`.
         """
@@ -219,7 +219,7 @@ class Database:
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
-        """A connection that nobody else uses meanwhile."""
+        """Yield a connection that nobody else uses meanwhile."""
         if not self._free.acquire(timeout=SILENT_SECONDS):
             raise StateUnavailable(
                 f"{AWAY_MESSAGE}: all connections of this process wait for it",

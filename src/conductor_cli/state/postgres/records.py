@@ -577,7 +577,7 @@ class SharedState:
         return sum(tokens for (tokens,) in self.database.call(statement, day))
 
     def tidy_spending(self) -> None:
-        """The database does so by itself."""
+        """Do nothing: the database tidies by itself."""
 
     def prune_attachments(self) -> None:
         self.attachments().prune()

@@ -245,7 +245,7 @@ class SharedServedFiles(ServedFiles):
 
     @contextmanager
     def _directory(self) -> Iterator[Path]:
-        """An empty directory, deleted at the end.
+        """Yield an empty directory, which is deleted at the end.
 
         Those of processes that were killed are deleted now.
         """
