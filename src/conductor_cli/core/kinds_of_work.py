@@ -205,9 +205,10 @@ def row_for(kind_or_tag: str, workers: Sequence[Worker]) -> list[Worker]:
     worker is worth less than one by a good one. Only where no other is left the next best is in the
     row, because a question may ask for somebody else than the author.
     """
-    ranked = dict[str, float | None](_figures((kind_or_tag,), workers))
     if kind_or_tag in KINDS:
-        ranked = _rank_by_kind(kind_or_tag, workers)
+        ranked = rank_by_kind(kind_or_tag, workers)
+    else:
+        ranked = dict(_figures((kind_or_tag,), workers))
     best = next(iter(ranked.values()), None)
     row = []
     for name, figure in ranked.items():
@@ -229,19 +230,13 @@ def _next_best(ranked: Mapping[str, float | None], count: int) -> list[str]:
     return [name for name, _ in by_figure[:count]]
 
 
-def rank_by_kind(kind: str, workers: Sequence[Worker]) -> list[Worker]:
-    """Return all workers for a kind of work, the best one first.
+def rank_by_kind(kind: str, workers: Sequence[Worker]) -> dict[str, float | None]:
+    """Return the names of all workers, the best one first, with the figures that decided, if any.
 
     Those with a figure for the kind come first, then those with one for a tag near to it, those
     whose words tell the kind, and those with a figure for what is common to all kinds. What nothing
     tells apart keeps its order, which is the user's.
     """
-    by_name = {worker.name: worker for worker in workers}
-    return [by_name[name] for name in _rank_by_kind(kind, workers)]
-
-
-def _rank_by_kind(kind: str, workers: Sequence[Worker]) -> dict[str, float | None]:
-    """Return the names of all workers in their order, with the figures that decided, if any."""
     work = KINDS[kind]
     ranked = dict[str, float | None]()
     for name, figure in chain(
