@@ -47,7 +47,8 @@ from conductor_cli.evals.sandbox import (
     run_once,
 )
 from conductor_cli.evals.score import Score
-from conductor_cli.evals.suites import SUITES, read_suite
+from conductor_cli.evals.suite_files import read_suite
+from conductor_cli.evals.suites import SUITES
 from conductor_cli.evals.summary import summarize
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.programs.process_guard import descendants

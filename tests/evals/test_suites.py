@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from conductor_cli.app.case_sets import load_cases
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.evals.cases import Case, is_correct, warn_of_long_answers, write_cases
-from conductor_cli.evals.suites import SUITES, read_suite, suite_by_columns
+from conductor_cli.evals.suite_files import read_suite
+from conductor_cli.evals.suites import SUITES, suite_by_columns
 from conductor_cli.system.installation import extra_command
 
 MATH = {

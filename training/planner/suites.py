@@ -39,7 +39,8 @@ from conductor_cli.evals.cases import Case, hash_cases
 from conductor_cli.evals.outcomes import SPEC, CaseOutcome, Evaluation, EvaluationSpec
 from conductor_cli.evals.runner import run_cases
 from conductor_cli.evals.sandbox import require_sandbox, use_interpreter
-from conductor_cli.evals.suites import SUITES, Suite, read_suite, suite_by_columns
+from conductor_cli.evals.suite_files import read_suite
+from conductor_cli.evals.suites import SUITES, Suite, suite_by_columns
 from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import ALONE, System, direct_plan, select_systems, without_planner
 from conductor_cli.models.base import Features, Model

@@ -32,7 +32,8 @@ from conductor_cli.evals.cases import (
     make_basics,
     read_cases,
 )
-from conductor_cli.evals.suites import SUITES, Suite, read_suite, suite_by_columns
+from conductor_cli.evals.suite_files import read_suite
+from conductor_cli.evals.suites import SUITES, Suite, suite_by_columns
 from conductor_cli.models.weights import huggingface
 from conductor_cli.models.weights.model_store import ModelFile
 from conductor_cli.system import disk
