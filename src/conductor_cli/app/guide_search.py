@@ -159,9 +159,7 @@ def score_plans(outcomes: Sequence[CaseOutcome]) -> list[float]:
 
 
 class _GuideSearch:
-    """GEPA's adapter.
-
-    It runs the plans of a candidate, tells how they went, and asks a model for other texts.
+    """GEPA's adapter: runs a candidate's plans, tells how they went, and has other texts written.
 
     GEPA is not asynchronous: it has a thread of its own, and what it asks for runs in the loop of
     the evaluation.
@@ -184,11 +182,7 @@ class _GuideSearch:
         self.scores = dict[Guide, float]()
         self.made = 0
         self.stopped = False
-        costs = []
-        for (system, _), outcome in self.halves.judged.items():
-            if system == PLAN:
-                costs.append(outcome.cost or Decimal(0))
-        self.reserve = Decimal(RESERVE) * sum(costs) / max(len(costs), 1) * len(self.halves.proving)
+        self.reserve = self._cost_of_proof()
         self.first_guide = self.orchestra.team.profile.guide
         self.about = dict[str, str]()
         lines = []
@@ -201,14 +195,24 @@ class _GuideSearch:
             "workers": "\n".join(lines),
             "plans": "[]",
         }
-        assert prepared.planner is not None
-        self.reflector = prepared.planner
-        if reflector:
-            if reflector not in self.orchestra.team.pool:
-                raise UsageError(
-                    f"{reflector} is none of the workers", hint="--reflector names one of them"
-                )
-            self.reflector = self.orchestra.team.pool[reflector]
+        self.reflector = self._find_reflector(reflector)
+
+    def _cost_of_proof(self) -> Decimal:
+        """Return what is kept for the plans that prove, by what plans have cost so far."""
+        costs = []
+        for (system, _), outcome in self.halves.judged.items():
+            if system == PLAN:
+                costs.append(outcome.cost or Decimal(0))
+        return Decimal(RESERVE) * sum(costs) / max(len(costs), 1) * len(self.halves.proving)
+
+    def _find_reflector(self, name: str) -> Worker:
+        """Return the worker of this name, else the model that plans. Raises `UsageError`."""
+        if not name:
+            assert self.prepared.planner is not None
+            return self.prepared.planner
+        if name not in self.orchestra.team.pool:
+            raise UsageError(f"{name} is none of the workers", hint="--reflector names one of them")
+        return self.orchestra.team.pool[name]
 
     def system(self, guide: Guide) -> System:
         name = PLAN
