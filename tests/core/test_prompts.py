@@ -30,17 +30,12 @@ from conductor_cli.core.profile import (
 )
 from conductor_cli.core.prompts import (
     CONDUCTOR_CHARS,
-    MAX_RANKED,
-    MAX_SKILLS,
     TYPICAL_QUESTIONS,
     copies_example,
-    listed_workers,
     plan_format_context,
     plan_format_for,
     planner_notice,
     planner_request,
-    skills_for,
-    worker_lines,
 )
 from conductor_cli.core.question import (
     ClosingTagFilter,
@@ -53,6 +48,13 @@ from conductor_cli.core.question import (
     shorten,
 )
 from conductor_cli.core.usage import CHARS_PER_TOKEN, Price
+from conductor_cli.core.worker_lines import (
+    MAX_RANKED,
+    MAX_SKILLS,
+    listed_workers,
+    skills_for,
+    worker_lines,
+)
 from conductor_cli.core.worker_prompts import worker_messages
 from tests.core.plan_formats.reading import plan_in
 
