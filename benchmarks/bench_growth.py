@@ -30,7 +30,7 @@ from figures import MEGABYTE, Figure, Table, cpu_of, newcomer, orchestra, ratio,
 from loopback import Asked, choice, ending, listen, server, spelled
 
 from conductor_cli.server.runs.run_registry import KEPT_SECONDS
-from conductor_cli.state.spending import FILE, open_database
+from conductor_cli.state.spending_file import FILE, open_database
 from conductor_cli.state.trace_file import open_trace
 from conductor_cli.state.trace_store import TraceStore
 

@@ -26,7 +26,8 @@ from conductor_cli.core.errors import LimitReached
 from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.pool import DayLimits, Limits
 from conductor_cli.core.usage import Price, Usage, with_cost
-from conductor_cli.state.spending import FILE, DailySpend
+from conductor_cli.state.spending import DailySpend
+from conductor_cli.state.spending_file import FILE
 from scripts.faults.tries import Outcome, Tries
 
 WALKS: Final = 400  # random walks of the clock

@@ -39,7 +39,8 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
 from conductor_cli.state.records import RatingsFile
 from conductor_cli.state.run_index import RunIndex
-from conductor_cli.state.spending import DailySpend, read_spent
+from conductor_cli.state.spending import DailySpend
+from conductor_cli.state.spending_file import read_spent
 from conductor_cli.state.trace_file import TraceWriter
 from conductor_cli.state.trace_store import TraceStore
 from scripts.faults.tries import Outcome, Tries

@@ -23,7 +23,7 @@ import httpx
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.events import Notice
 from conductor_cli.state.run_index import RunIndex
-from conductor_cli.state.spending import read_spent
+from conductor_cli.state.spending_file import read_spent
 from conductor_cli.state.trace_file import read_events
 from scripts.faults.prefork import Ended, Prefork
 from tests.cli.stage import THREE, Stage

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.state.spending import read_spent
+from conductor_cli.state.spending_file import read_spent
 from conductor_cli.state.trace_file import read_events
 from scripts.faults.desk import Desk, desk
 from scripts.faults.tries import Outcome, Tries

@@ -22,7 +22,8 @@ from conductor_cli.core.usage import FREE, Price, Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.response_cache import CachedModel, ResponseCache
 from conductor_cli.run import Orchestra
-from conductor_cli.state.spending import DailySpend, local_now, read_spent
+from conductor_cli.state.spending import DailySpend, local_now
+from conductor_cli.state.spending_file import read_spent
 from tests.run.kit import Counting, error_of, inner, of, play, pool_of, says, setting
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))

@@ -24,10 +24,9 @@ from conductor_cli.core.pool import DayLimits, Limits, Worker
 from conductor_cli.core.usage import Price, Usage, with_cost
 from conductor_cli.state import spending
 from conductor_cli.state.interfaces import USER, Spender
-from conductor_cli.state.spending import (
+from conductor_cli.state.spending import MAX_WRITTEN_AT_ONCE, DailySpend
+from conductor_cli.state.spending_file import (
     FILE,
-    MAX_WRITTEN_AT_ONCE,
-    DailySpend,
     checkpoint,
     open_database,
     read_spent,
@@ -438,7 +437,7 @@ def test_a_database_that_another_process_holds_is_an_error_after_a_bounded_wait(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run ends with the work that is done, and says what is locked."""
-    monkeypatch.setattr("conductor_cli.state.spending.BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("conductor_cli.state.spending_file.BUSY_SECONDS", 0.2)
     run = OneRun(directory, cents(1))
     run.call(written=5)
     with closing(sqlite3.connect(directory / FILE, isolation_level=None)) as other:

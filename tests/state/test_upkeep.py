@@ -37,7 +37,7 @@ from conductor_cli.state.postgres.upkeep import (
     import_files,
 )
 from conductor_cli.state.served_files import ServedFiles
-from conductor_cli.state.spending import FILE, open_database, read_spent
+from conductor_cli.state.spending_file import FILE, open_database, read_spent
 from conductor_cli.state.trace_file import open_trace
 from tests.cli.stage import Stage
 from tests.state.cluster import PASSWORD, Cluster

@@ -60,7 +60,8 @@ from conductor_cli.run.circuits import Circuits
 from conductor_cli.run.orchestra import model_turns
 from conductor_cli.state.interfaces import AttachmentStore, Spender, Spending
 from conductor_cli.state.opening import open_state
-from conductor_cli.state.spending import FILE, local_now
+from conductor_cli.state.spending import local_now
+from conductor_cli.state.spending_file import FILE
 from conductor_cli.state.stored_run import SEPARATOR, RunQuery
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 

@@ -17,7 +17,8 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import NO_USAGE, Usage, total_usage
 from conductor_cli.state.interfaces import CONDUCTOR
 from conductor_cli.state.opening import open_state
-from conductor_cli.state.spending import SpentRow, local_now
+from conductor_cli.state.spending import local_now
+from conductor_cli.state.spending_file import SpentRow
 from conductor_cli.system.terminal_tables import Column
 
 _FIGURES: Final = (

@@ -16,7 +16,8 @@ from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.state.interfaces import USER, Spender, Spending
 from conductor_cli.state.records import Attachments, Names, RatingsFile, RequestClaims
 from conductor_cli.state.served_files import ServedFiles
-from conductor_cli.state.spending import DailySpend, SpentRow, checkpoint, read_spent, read_tokens
+from conductor_cli.state.spending import DailySpend
+from conductor_cli.state.spending_file import SpentRow, checkpoint, read_spent, read_tokens
 from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.system.disk import exclusive_lock, make_private_directory, write_atomically
 

@@ -47,7 +47,7 @@ from conductor_cli.state.records import (
     key_reused,
     parse_rating,
 )
-from conductor_cli.state.spending import SpentRow, nano_dollars
+from conductor_cli.state.spending_file import SpentRow, nano_dollars
 from conductor_cli.state.trace_file import ENDS, events_in
 
 # How long a request with an Idempotency-Key is answered by the same run

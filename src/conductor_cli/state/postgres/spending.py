@@ -36,7 +36,7 @@ from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.state.interfaces import NANO, USER, Spender, Spending
 from conductor_cli.state.postgres.database import AWAY_MESSAGE, SILENT_SECONDS, Database, storable
-from conductor_cli.state.spending import (
+from conductor_cli.state.spending_file import (
     GROUPS,
     MAX_AMOUNT,
     SpentRow,

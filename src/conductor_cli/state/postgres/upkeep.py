@@ -33,7 +33,7 @@ from conductor_cli.state.postgres.traces import add_run, day_of
 from conductor_cli.state.records import NAMED, parse_rating
 from conductor_cli.state.run_summary import summarize_run
 from conductor_cli.state.served_files import END_STATES, ServedFiles
-from conductor_cli.state.spending import FILE, MAX_SMALL_ID, open_database
+from conductor_cli.state.spending_file import FILE, MAX_SMALL_ID, open_database
 from conductor_cli.state.trace_file import open_trace
 from conductor_cli.system.disk import (
     AppendLog,
