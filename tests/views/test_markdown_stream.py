@@ -97,6 +97,11 @@ def test_styles_replace_the_marks_of_markdown() -> None:
         "# \n#",
         "[x](javascript:alert)",
         "<https://auto.link/z>",
+        f"| a | b |\n|---|---|\n| 1 | /{'long/' * 40}end |",
+        f"|{'|'.join('abcdefghijklmnop')}|\n|{'-|' * 16}\n|{'|'.join(map(str, range(100, 116)))}|",
+        "| a | b |\n|---|---|\n| `x || y` | or | more |",
+        f"1. do\n   ```\n   x{' word' * 40} end\n   ```\n2. then",
+        f"> ```\n> x{' word' * 40} end\n> ```",
     ],
 )
 def test_no_word_is_lost(text: str) -> None:
@@ -131,6 +136,64 @@ def test_an_ascii_terminal_gets_the_marks() -> None:
 def test_a_long_line_of_code_is_not_wrapped() -> None:
     line = "x = " + " + ".join(["1"] * 60)
     assert re.sub(r"\x1b\[[0-9;]*m", "", written(f"```py\n{line}\n```\n")).count(line) == 1
+
+
+@pytest.mark.parametrize("begin", ["1. do\n   ", "- do\n  ", "> "])
+def test_code_within_a_block_keeps_its_lines(begin: str) -> None:
+    line = "x = " + " + ".join(["1"] * 60)
+    indent = begin.rpartition("\n")[2]
+    text = f"{begin}```py\n{indent}{line}\n{indent}```\n"
+    assert without_ours(written(text)).count(line) == 1
+
+
+def test_a_table_is_broken_into_lines_and_not_cut_off() -> None:
+    path = "/".join(["directory"] * 12)
+    shown = emulated(written(f"| name | path |\n|---|---|\n| x | {path} |\n", width=40), 40, 24)
+    assert "".join(line[7:].strip() for line in shown[2:]) == path
+
+
+def test_a_table_too_wide_for_the_terminal_is_shown_as_it_was_written() -> None:
+    rows = [f"|{'|'.join(row)}|" for row in ("abcdefghij", "-" * 10, ["value"] * 10)]
+    assert "".join(emulated(written("\n".join(rows), width=60), 200, 24)) == "".join(rows)
+    assert written("\n".join(rows), width=90).count("|") == 0
+
+
+def test_a_row_with_more_cells_than_columns_loses_none() -> None:
+    text = "| op | means |\n|---|---|\n| `a || b` | or |\n"
+    assert emulated(written(text), 80, 24) == text.replace("`", "").splitlines()
+    escaped = text.replace("||", "\\|\\|")
+    assert emulated(written(escaped), 80, 24)[-1].split() == ["a", "||", "b", "or"]
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        r"\(a_1 * b_2 * c\, \{x\}\)",
+        r"$$\frac{a}{b}\; x_{1} * y_{2} * z$$",
+        r"$\forall\, \varepsilon > 0$",
+        "\\[\n\\begin{pmatrix}\n1 & 2 \\\\\n- b\n+ c\n\\end{pmatrix}\n\\]",
+        "$$\na \\\\\n- b\n$$",
+    ],
+)
+@pytest.mark.parametrize("size", [3, 1000])
+def test_a_formula_stays_as_it_was_written(formula: str, size: int) -> None:
+    text = f"Thus:\n{formula}\nis *so*."
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    shown = [line for line in emulated(written(*pieces), 80, 24) if line]
+    assert shown == ["Thus:", *formula.split("\n"), "is so."]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It costs $5 and $6, or *$7*.", "It costs $5 and $6, or $7."),
+        ("Set **$A** or **$B**.", "Set $A or $B."),
+        ("`\\(` and *x* `\\)`", "\\( and x \\)"),
+        ("\\[ not *closed*", "[ not closed"),
+    ],
+)
+def test_what_is_no_formula_is_markdown(text: str, expected: str) -> None:
+    assert emulated(written(text), 80, 24) == [expected]
 
 
 def test_text_is_shown_at_once() -> None:

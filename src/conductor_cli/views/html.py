@@ -25,6 +25,7 @@ from conductor_cli.core.plan import Plan
 from conductor_cli.core.terminal_text import one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
+from conductor_cli.views.markdown_rules import keep_all_text
 from conductor_cli.views.run_text import (
     MAX_MESSAGE,
     describe_access,
@@ -222,7 +223,8 @@ def _parser() -> MarkdownIt:
     # Models write one line per thought, so line breaks are kept. Definitions would make links of
     # other parts.
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "xhtmlOut": False})
-    return parser.enable(["table", "strikethrough"]).disable(["reference", "image"])
+    parser.enable(["table", "strikethrough"]).disable(["reference", "image"])
+    return keep_all_text(parser)
 
 
 def _harmless(tokens: Iterable[Token]) -> Iterator[Token]:

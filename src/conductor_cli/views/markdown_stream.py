@@ -2,8 +2,9 @@
 
 Complete blocks are printed for good, the current one is redrawn.
 
-Nothing of the text is lost except marks that styles replace. HTML, images and definitions are shown
-as they were written, links are not clickable, and code keeps its lines, so that it can be copied.
+Nothing of the text is lost except marks that styles replace. HTML, images, definitions and formulas
+are shown as they were written, links are not clickable, and code keeps its lines, so that it can be
+copied. So does a table that is too wide for the terminal.
 """
 
 from __future__ import annotations
@@ -11,18 +12,32 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
+from rich import box
+from rich.markdown import (
+    BlockQuote,
+    CodeBlock,
+    Heading,
+    ListItem,
+    Markdown,
+    MarkdownElement,
+    TableElement,
+)
 from rich.markdown import MarkdownIt as Parser  # type: ignore[attr-defined] # the parser that Rich brings
 from rich.segment import Segment
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
+from conductor_cli.views.markdown_rules import keep_all_text
 from conductor_cli.views.plain import AnswerSink
 from conductor_cli.views.styled_lines import LiveLines
 from conductor_cli.views.text_layout import MAX_COLUMNS, UNSEEN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from markdown_it.token import Token
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 MAX_BLOCK_CHARACTERS: Final = 16_384
@@ -57,6 +72,10 @@ _THEME: Final = Theme(
 
 _PARSER: Final = Parser("commonmark", {"html": False}).enable(["strikethrough", "table"])
 _PARSER.disable(["reference", "image"])
+keep_all_text(_PARSER)
+
+MIN_COLUMN: Final = 8
+"""Characters of a column of a table. With fewer on average, a table is shown as it was written."""
 
 
 class MarkdownStream(AnswerSink):
@@ -199,6 +218,93 @@ class _HeadingElement(Heading):
         yield Text.assemble((f"{'#' * int(self.tag[1:])} ", "dim"), self.text)
 
 
+def _below_mark(
+    lines: Iterable[list[Segment]], first: Segment, further: Segment
+) -> Iterator[Segment]:
+    """Yield lines with a mark before the first one, and another before the further ones."""
+    mark = first
+    for line in lines:
+        yield mark
+        yield from line
+        yield Segment.line()
+        mark = further
+
+
+def _whole_lines(
+    item: ListItem | BlockQuote, console: Console, options: ConsoleOptions, width: int
+) -> Iterable[list[Segment]]:
+    """Return the lines of what stands in a list or a quotation, `width` cells narrower.
+
+    Rich's own method cuts off those of code, which are not wrapped.
+    """
+    shown = console.render(item.elements, options.update(width=max(1, options.max_width - width)))
+    return Segment.split_lines(Segment.apply_style(shown, item.style))
+
+
+class _ListItem(ListItem):
+    """An item whose code keeps its lines."""
+
+    def render_bullet(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        style = console.get_style("markdown.item.bullet", default="none")
+        lines = _whole_lines(self, console, options, 3)
+        return _below_mark(lines, Segment(" \u2022 ", style), Segment("   ", style))
+
+    def render_number(
+        self, console: Console, options: ConsoleOptions, number: int, last_number: int
+    ) -> RenderResult:
+        style = console.get_style("markdown.item.number", default="none")
+        width = len(str(last_number)) + 2
+        lines = _whole_lines(self, console, options, width)
+        mark = f"{number}".rjust(width - 1) + " "
+        return _below_mark(lines, Segment(mark, style), Segment(" " * width, style))
+
+
+class _BlockQuote(BlockQuote):
+    """A quotation whose code keeps its lines."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        mark = Segment("\u258c ", self.style)
+        return _below_mark(_whole_lines(self, console, options, 4), mark, mark)
+
+
+class _TableElement(TableElement):
+    """A table whose cells are broken into lines, and not cut off."""
+
+    @classmethod
+    def create(cls, markdown: Markdown, token: Token) -> _TableElement:
+        assert token.map is not None
+        first, end = token.map
+        return cls("\n".join(markdown.markup.split("\n")[first:end]))
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self._source = source
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        assert self.header is not None
+        assert self.header.row is not None
+        columns = [cell.content for cell in self.header.row.cells]
+        rows = []
+        if self.body is not None:
+            rows = [[cell.content for cell in row.cells] for row in self.body.rows]
+        widths = [
+            max(text.cell_len for text in column) for column in zip(columns, *rows, strict=True)
+        ]
+        if sum(widths) + 2 * len(widths) > options.max_width < len(widths) * MIN_COLUMN:
+            # The terminal wraps these lines, and copies each as one
+            yield Text(self._source, no_wrap=True, overflow="ignore")
+            return
+        table = Table(
+            box=box.SIMPLE, pad_edge=False, style="markdown.table.border", collapse_padding=True
+        )
+        for heading in columns:
+            heading.stylize("markdown.table.header")
+            table.add_column(heading, overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        yield table
+
+
 class MarkdownText(Markdown):
     """A text that keeps its line breaks and has no clickable links."""
 
@@ -207,12 +313,16 @@ class MarkdownText(Markdown):
         "heading_open": _HeadingElement,
         "fence": _CodeElement,
         "code_block": _CodeElement,
+        "list_item_open": _ListItem,
+        "blockquote_open": _BlockQuote,
+        "table_open": _TableElement,
     }
 
     def __init__(self, markup: str) -> None:
         # Rich parses in its constructor with its own rules, so it gets no text; ours is parsed
         # below.
         super().__init__("", hyperlinks=False)
+        self.markup = markup
         self.parsed = _PARSER.parse(markup)
         # Models write one line per thought; Markdown would join them into one paragraph line.
         for token in self.parsed:
