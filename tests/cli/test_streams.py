@@ -5,11 +5,16 @@ What happens to the answer, the trace and the exit code.
 
 from __future__ import annotations
 
+import array
 import asyncio
+import fcntl
 import json
+import os
 import resource
 import signal
 import subprocess
+import termios
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -106,6 +111,45 @@ CLOSED = (
     "conductor: standard output is closed, so the result cannot be printed\n  to discard it: "
     "> /dev/null\n"
 )
+
+
+def wait_for_pipe(
+    pipe: int, process: subprocess.Popen[bytes], wanted: Callable[[int], bool]
+) -> None:
+    """Wait until a pipe holds as many bytes as wanted, or nobody changes that any more."""
+    held = array.array("i", [0])
+    while True:
+        has_ended = process.poll() is not None
+        fcntl.ioctl(pipe, termios.FIONREAD, held)
+        if wanted(held[0]) or has_ended:
+            return
+
+
+def test_input_that_does_not_wait_is_read_to_its_end(stage: Stage) -> None:
+    """As Node hands it on: what has not come yet is not the end."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.write(writing, b"first")
+    with stage.start("ask", "-m", "alpha", stdin=reading) as process:
+        wait_for_pipe(reading, process, lambda held: held == 0)
+        os.close(reading)
+        os.write(writing, b" and last")
+        os.close(writing)
+        assert finished(process).code == 0
+    assert stage.asked("alpha")[0].json["messages"][-1]["content"] == "first and last"
+
+
+def test_output_that_does_not_wait_is_written_to_its_end(stage: Stage) -> None:
+    answer = "x" * 300_000
+    stage.models["alpha"] = says(answer)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with stage.start("ask", "-m", "alpha", "Hi", stdout=writing) as process:
+        os.close(writing)
+        wait_for_pipe(reading, process, lambda held: held >= 65_536)
+        with open(reading, "rb") as out:  # noqa: PTH123 - a descriptor
+            assert out.read().decode() == f"{answer}\n"
+        assert finished(process).code == 0
 
 
 @pytest.mark.parametrize("command", ["ask hi --format jsonl", "run plan.json <&-"])

@@ -471,7 +471,8 @@ def provide_home() -> None:
 def open_streams() -> None:
     """Make the three streams usable.
 
-    Closed ones lead to the null device, and every character can be written.
+    Closed ones lead to the null device, reading and writing wait, and every character can be
+    written.
 
     A closed stream must not stay closed: the next file opened, a trace for example, would get its
     number. A closed standard output is opened for reading, so that a command which has something to
@@ -488,6 +489,10 @@ def open_streams() -> None:
                 os.dup2(null, number)
                 os.close(null)
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+        # Programs such as Node hand on streams that do not wait: what has not come yet would be
+        # taken for the end of the input, and what a slow reader has no room for would be lost.
+        with suppress(AttributeError, OSError):  # Windows has this for pipes only, and lately
+            os.set_blocking(number, True)
     for stream in (sys.stdout, sys.stderr):
         # A pipe may have a narrow encoding, and one letter must not lose an answer. A terminal
         # keeps its own encoding.
