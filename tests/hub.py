@@ -78,7 +78,8 @@ class Hub:
     `refusals` answer the next requests to it, `cdn_refusals` and `faults` those for bytes.
 
     `gated` are repositories whose files are for those who accepted a licence.
-    An answer that is held goes on with `go_on`. With a `token` set the hub refuses all others.
+    An answer that is held goes on with `go_on`. With a `token` set the hub refuses all others; one
+    that has `expired` it refuses also where none is needed.
     `logins` has the new token for each that renews a login. `listing` replaces keys of the list of
     files, which has no SHA-256 without `hashes`.
     """
@@ -92,6 +93,7 @@ class Hub:
         self.location = ""
         self.logins: dict[str, str] = {}
         self.token = ""
+        self.expired = ""
         self.gated: set[str] = set()
         self.size: int | None = None
         self.etag = ""
@@ -146,7 +148,8 @@ class Hub:
                 wire, 200, {"Content-Type": "application/json"}, json.dumps(tokens).encode()
             )
             return
-        if self.token and request.headers.get("authorization") != f"Bearer {self.token}":
+        shown = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if (self.token and shown != self.token) or (shown and shown == self.expired):
             await self._say(
                 wire, 401, {"X-Error-Message": "Invalid credentials in Authorization header"}
             )

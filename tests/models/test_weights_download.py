@@ -611,6 +611,18 @@ def test_the_token_is_sent_to_the_hub_only(machine: Machine, where: str) -> None
     assert TOKEN not in str(machine.reports)
 
 
+def test_a_token_that_has_expired_is_left_out_where_none_is_needed(machine: Machine) -> None:
+    machine.hub.expired = TOKEN
+    assert machine.pull().path.read_bytes() == DATA
+    told = [label for label in machine.labels if "token" in label]
+    host = machine.hub.url.removeprefix("http://")
+    assert told == [f"{host} rejects your token (401), and gives {REPO} without one"]
+    machine.hub.token = "another"  # and now one is needed
+    error = machine.fails(entry(revision="v2"))
+    assert "rejects the token" in error.message
+    assert "expired" in error.hint
+
+
 def test_an_offline_pull_uses_the_cache_and_has_no_hash_source(machine: Machine) -> None:
     library_download()
     request_count = len(machine.hub.front.requests)

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -47,7 +47,8 @@ T = TypeVar("T")
 class HubRepository:
     """A repository at one commit.
 
-    Its files by name, and its licence, empty where its card names none.
+    Its files by name, and its licence, empty where its card names none. `anonymous`: the hub
+    refuses the user's token, and gives the repository to whoever has none.
     """
 
     name: str
@@ -55,6 +56,7 @@ class HubRepository:
     files: Mapping[str, ModelFile]
     licence: str = ""
     kind: Literal["model", "dataset"] = "model"
+    anonymous: bool = False
 
 
 def library_settings() -> Any:  # noqa: ANN401 - a module of the library
@@ -120,7 +122,9 @@ def ask_repository(
 ) -> HubRepository:
     """Return what the hub has in a repository at the commit that the revision is at.
 
-    `report` is told of failures after which it is asked again. Raises `ConductorUnusable`.
+    A hub that refuses the user's token, as one that has expired, is asked without it: most
+    repositories are open to all. `report` is told of that, and of failures after which it is asked
+    again. Raises `ConductorUnusable`.
     """
     from huggingface_hub import HfApi, __version__, logging, set_client_factory
 
@@ -132,14 +136,20 @@ def ask_repository(
     # Otherwise the library asks the hub which coding agents there are, and names the one it runs
     # under.
     constants.HF_HUB_DISABLE_TELEMETRY = True
-    api = HfApi(endpoint=constants.ENDPOINT, token=token or False)
+    api = HfApi(endpoint=constants.ENDPOINT)
     seconds = constants.HF_HUB_DOWNLOAD_TIMEOUT
 
     ask_info = api.model_info if kind == "model" else api.dataset_info
 
-    def ask() -> HubRepository:
+    def ask_as(token: str) -> HubRepository:
         try:
-            info = ask_info(repo, revision=revision, timeout=seconds, files_metadata=True)
+            info = ask_info(
+                repo,
+                revision=revision,
+                timeout=seconds,
+                files_metadata=True,
+                token=token or False,
+            )
             commit = str(info.sha)
             # Without a commit nothing in the answer can be used.
             siblings = (info.siblings or ()) if _COMMIT.fullmatch(commit) else ()
@@ -155,6 +165,20 @@ def ask_repository(
             if not isinstance(error, (*connection_errors(), *_UNREADABLE_LISTING)):
                 raise
             raise _listing_failure(error, token) from None
+
+    def ask() -> HubRepository:
+        try:
+            return ask_as(token)
+        except _Failure as failure:
+            if failure.status != _UNAUTHORIZED or not token:
+                raise
+            try:
+                opened = ask_as("")
+            except _Failure:
+                raise failure from None
+            refused = f"{failure.host} rejects your token ({failure.status})"
+            report(f"{refused}, and gives {repo} without one", 0, 0)
+            return replace(opened, anonymous=True)
 
     retries = _Retries(f"revision {revision} of {repo}", repo, token, report)
     repository = retries.run(ask)
@@ -197,7 +221,7 @@ def download_file(repository: HubRepository, file: ModelFile, part: Path, report
     Raises `ConductorUnusable`, or `OSError` where the bytes cannot be written.
     """
     subject = f"{file.file} of {repository.name}"
-    token = _read_token()
+    token = "" if repository.anonymous else _read_token()
     hub_file = _hub_file(repository, file, token)
 
     def append() -> None:
@@ -230,7 +254,7 @@ def download_file(repository: HubRepository, file: ModelFile, part: Path, report
 
 def read_start(repository: HubRepository, file: ModelFile, count: int) -> bytes:
     """Return the first bytes of a file, at most `count`. Raises `ConductorUnusable`."""
-    token = _read_token()
+    token = "" if repository.anonymous else _read_token()
     hub_file = _hub_file(repository, file, token)
 
     def read() -> bytes:
@@ -371,6 +395,10 @@ class _Retries:
             time.sleep(wait)
 
 
+_UNAUTHORIZED: Final = 401
+_LOGIN_HINT: Final = (
+    "check what your token may read, and whether it has expired: hf auth login, or HF_TOKEN"
+)
 _REFUSALS: Final = {
     "GatedRepoError": ("{repo} is gated", "accept its licence at {endpoint}/{repo}, then {login}"),
     # To strangers the hub says the same of private repositories and of missing ones.
@@ -419,7 +447,7 @@ def _explain(
         "host": failure.host,
         "repo": repo,
         "subject": subject,
-        "login": "check what your token may read" if token else "set HF_TOKEN, or: hf auth login",
+        "login": _LOGIN_HINT if token else "set HF_TOKEN, or: hf auth login",
         "endpoint": shown_endpoint(),
     }
     message = f"{message.format_map(values)} ({failure.status})"
