@@ -5,12 +5,16 @@ A person at a terminal takes, edits, refuses or drops a plan before any worker i
 
 from __future__ import annotations
 
+import array
+import fcntl
 import json
 import os
 import pty
 import signal
 import stat
 import sys
+import termios
+import threading
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
@@ -114,6 +118,33 @@ def test_only_keys_after_the_question_answer_it(monkeypatch: pytest.MonkeyPatch)
         os.write(user, b"n")
         assert os.read(user, 1) == b"n", "the echo: the key has reached the terminal"
         assert keyboard.key(lambda: os.write(user, b"y")) == "y"
+    os.close(user)
+    os.close(program_end)
+
+
+@pytest.mark.parametrize("pieces", [(b"\x1b[", b"D"), (b"\x1bO", b"R"), (b"\x1b[1;", b"5A")])
+def test_an_arrow_that_comes_in_pieces_is_no_letter(
+    monkeypatch: pytest.MonkeyPatch, pieces: tuple[bytes, bytes]
+) -> None:
+    """The letters at the end of such keys would drop a plan, run it, or allow a tool."""
+    user, program_end = pty.openpty()
+    monkeypatch.setattr(keypress, "TERMINAL", os.ttyname(program_end))
+
+    def send_rest() -> None:
+        held = array.array("i", [1])
+        while held[0]:
+            fcntl.ioctl(program_end, termios.FIONREAD, held)
+        os.write(user, pieces[1])
+
+    sending = threading.Thread(target=send_rest)
+
+    def send() -> None:
+        os.write(user, pieces[0])
+        sending.start()
+
+    with closing(keypress.Keyboard()) as keyboard:
+        keys = [keyboard.key(send), keyboard.key(lambda: (sending.join(), os.write(user, b"y")))]
+        assert keys == [keypress.ESCAPE, "y"]
     os.close(user)
     os.close(program_end)
 

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 TERMINAL: Final = "/dev/tty"
 CTRL_D: Final = b"\x04"
 _NO_KEY: Final = b"\0"
+ESCAPE: Final = "\x1b"
+_SEQUENCES: Final = ("[", "O")  # What follows Escape where one key sends several characters
 # The terminals whose mode is changed now, each with its mode before and the one that it has now
 _changed: Final[list[tuple[int, list[Any], list[Any]]]] = []
 MAX_LINE_BYTES: Final = 4096  # Bytes of a line that a terminal takes, with its end
 PASTE_SECONDS: Final = 0.2  # Within which the next piece of what is pasted comes
+SEQUENCE_SECONDS: Final = 0.1  # Within which the rest of a key comes that begins with Escape
 
 
 class NoAnswer(Exception):
@@ -65,13 +68,13 @@ class Keyboard:
     def key(self, ask: Callable[[], object]) -> str:
         """Return the key that answers what `ask` shows, without Enter; earlier keys are dropped.
 
-        Raises `NoAnswer`.
+        A key that sends several characters, such as an arrow, is `ESCAPE`. Raises `NoAnswer`.
         """
         # The question is shown last: a key that follows it at once must not be among those that are
         # dropped.
         with _terminal_mode(self.file, echo=False, lines=False):
             ask()
-            return self._read(1)
+            return self._read_key()
 
     def line(self) -> str:
         """Return the next line, edited as the terminal does it, without its end; Ctrl-D ends it.
@@ -92,6 +95,20 @@ class Keyboard:
             while select.select([self.file, self._woken], [], [], PASTE_SECONDS)[0] == [self.file]:
                 typed += "\n" + self._read(MAX_LINE_BYTES).rstrip("\r\n")
         return typed
+
+    def _read_key(self) -> str:
+        """Return the next key.
+
+        An arrow sends `ESC [ A`, in pieces where the connection is slow. The letter at its end must
+        answer nothing.
+        """
+        key = self._read(1)
+        if key != ESCAPE or not select.select([self.file], [], [], SEQUENCE_SECONDS)[0]:
+            return key
+        if self._read(1) in _SEQUENCES:
+            while not "@" <= self._read(1) <= "~":
+                pass
+        return ESCAPE
 
     def _read(self, most: int) -> str:
         try:
