@@ -115,6 +115,20 @@ def test_a_file_that_is_too_long_is_told_and_not_read(stage: Stage, project: Pat
     assert RULE in prompt(stage, "alpha")
 
 
+@pytest.mark.parametrize("how", ["link", "copy"])
+def test_a_long_file_with_two_names_is_read_once(stage: Stage, project: Path, how: str) -> None:
+    text = f"{RULE}\n{'x' * 20_000}"
+    (project / "AGENTS.md").write_text(text)
+    if how == "link":
+        (project / "CLAUDE.md").symlink_to("AGENTS.md")
+    else:
+        (project / "CLAUDE.md").write_text(text)
+    agree(project)
+    done = stage.ok("ask", "Hello", cwd=project)
+    assert "is not read" not in done.err
+    assert prompt(stage, "alpha").count(RULE) == 1
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le"])
 def test_a_file_in_another_encoding_is_told_and_not_read(
     stage: Stage, project: Path, encoding: str

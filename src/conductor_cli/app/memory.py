@@ -79,11 +79,16 @@ def find_memory(settings: Settings, tell: Callable[[str], None]) -> Memory | Non
     for directory in directories:
         for name in NAMES:
             path = directory / name
-            text = _read(path, room, tell)
-            if text and text not in texts:  # one is often a copy of, or a link to, another
-                texts.add(text)
-                files.append((path, text))
-                room -= len(text.encode("utf-8", "replace"))
+            text = _read(path, tell)
+            if not text or text in texts:  # one is often a copy of, or a link to, another
+                continue
+            size = len(text.encode("utf-8", "replace"))
+            if size > room:
+                tell(_describe_too_long(path))
+                continue
+            texts.add(text)
+            files.append((path, text))
+            room -= size
     if not files:
         return None
     if settings["policy.files_only"]:
@@ -93,22 +98,26 @@ def find_memory(settings: Settings, tell: Callable[[str], None]) -> Memory | Non
     return Memory(directory=directories[0], files=tuple(files))
 
 
-def _read(path: Path, room: int, tell: Callable[[str], None]) -> str:
+def _describe_too_long(path: Path) -> str:
+    limit = f"{MAX_MEMORY_BYTES >> 10} KiB together"
+    return f"{path} is not read: such files may have {limit}; to attach it: -f {path}"
+
+
+def _read(path: Path, tell: Callable[[str], None]) -> str:
     """Return the text of a file; empty where there is none to read, and `tell` why."""
     if path.is_symlink() and not _leads_to_neighbour(path):
         tell(f"{path} is a link and is not read; to attach what it leads to: -f {path}")
         return ""
     try:
         with open_finite(path) as file:
-            content = file.read(room + 1)
+            content = file.read(MAX_MEMORY_BYTES + 1)
     except FileNotFoundError:
         return ""
     except OSError as error:
         tell(f"{path} is not read: {error.strerror}")
         return ""
-    if len(content) > room:
-        limit = f"{MAX_MEMORY_BYTES >> 10} KiB together"
-        tell(f"{path} is not read: such files may have {limit}; to attach it: -f {path}")
+    if len(content) > MAX_MEMORY_BYTES:
+        tell(_describe_too_long(path))
         return ""
     try:
         text = decode_text(content, str(path)).strip()
