@@ -147,6 +147,19 @@ def test_rules_that_are_too_many_are_an_error_and_nothing_is_sent(
         list_files(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["app/[id]", "app/[id]/*.tsx", "app/[[...slug]]/**/*.tsx"])
+def test_a_directory_whose_name_is_like_a_pattern_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As in Next.js. What is there by this name is no pattern."""
+    monkeypatch.chdir(tmp_path)
+    for directory in ("app/[id]", "app/[[...slug]]", "app/d"):
+        Path(directory).mkdir(parents=True)
+        Path(directory, "page.tsx").touch()
+    (file,) = list_files(Path(name)).files
+    assert file.parent == Path(*Path(name).parts[:2])
+
+
 def test_many_rule_files_count_together(tmp_path: Path) -> None:
     for number in range(20):
         directory = tmp_path / str(number)

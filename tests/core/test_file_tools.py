@@ -47,6 +47,14 @@ def test_files_are_found_by_a_part_of_their_path_or_a_pattern(pattern: str, coun
     assert answer == "no file matches" if not count else len(answer.splitlines()) == count
 
 
+def test_brackets_in_a_pattern_may_be_those_of_a_name() -> None:
+    names = ("app/[id]/page.tsx", "app/d/page.tsx")
+    tools = FileTools([File(name=name, text="x", directory="app") for name in names])
+    assert tools.answer("find_files", {"pattern": "app/[id]/*"}) == "\n".join(
+        f"{name} 1 line" for name in names
+    )
+
+
 @pytest.mark.parametrize("path", ["./src/core/ledger.py", "src/core/ledger.py", "core/ledger.py"])
 def test_lines_of_a_file_are_read_with_their_numbers(path: str) -> None:
     answer = TOOLS.answer("read_file", {"path": path, "start": 3, "lines": "2"})

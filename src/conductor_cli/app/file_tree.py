@@ -83,11 +83,14 @@ def list_files(pattern: Path) -> FileTree:
 
 
 def _split(path: Path) -> tuple[Path, tuple[str, ...]]:
-    """Return the directory that a pattern begins with, and the parts of the pattern behind it."""
+    """Return the directory that a pattern begins with, and the parts of the pattern behind it.
+
+    What is there by its own name is no pattern, as `app/[id]`.
+    """
     parts = path.parts
     count = 0
     for part in parts:
-        if is_pattern(part):
+        if is_pattern(part) and not os.path.lexists(Path(*parts[: count + 1])):
             break
         count += 1
     return Path(*parts[:count]), parts[count:]

@@ -153,7 +153,12 @@ class FileTools:
             name = path.rpartition("/")[2].lower()
             is_match = pattern in path.lower()
             if "*" in pattern or "?" in pattern:
-                is_match = fnmatchcase(name, pattern) or fnmatchcase(path.lower(), pattern)
+                is_match = any(
+                    fnmatchcase(named, wanted)
+                    for named in (name, path.lower())
+                    # Folders may be called `[id]`
+                    for wanted in (pattern, pattern.replace("[", "[[]"))
+                )
             if is_match:
                 names.append(_entry(file))
         return _bounded(names, "search for a longer part of the path") or "no file matches"
