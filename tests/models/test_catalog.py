@@ -93,6 +93,17 @@ def test_a_key_that_cannot_be_one_is_reported(key: str) -> None:
     assert key not in str(error.value)
 
 
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_a_key_in_quotes_is_reported_and_not_sent(quote: str) -> None:
+    """As `docker run --env-file` passes on what a shell would have read without them."""
+    environ = {"OPENAI_API_KEY": f"{quote}sk-0123456789{quote}"}
+    with pytest.raises(KeyMissing, match="OPENAI_API_KEY is in quotes") as error:
+        open_model(worker("openai"), environ=environ)
+    assert "0123456789" not in f"{error.value}{error.value.hint}"
+    with pytest.raises(KeyMissing, match="invalid characters"):
+        open_model(worker("openai"), environ={"OPENAI_API_KEY": "\u201csk-0123456789\u201d"})
+
+
 def test_a_model_that_ollama_sends_on_is_not_free_and_not_local() -> None:
     assert costs_nothing(worker("ollama", "gpt-oss:20b"))
     cloud = worker("ollama", "gpt-oss:120b-cloud")

@@ -115,6 +115,9 @@ def test_a_key_that_moves_to_a_file_stays_there(tmp_path: Path) -> None:
         ("sk-clé-0123456789", "must be one line"),
         ("sk-\x0012345678", "must be one line"),
         ("Bearer sk-0123456789", "must be one line"),
+        ('"sk-0123456789"', "it is in quotes"),
+        ("'sk-0123456789'", "it is in quotes"),
+        ("sk-" + "x" * 2000, "the key has 2,003 characters; at most 1,024 can be stored"),
     ],
 )
 def test_what_cannot_be_a_key_is_refused_and_not_repeated(text: str, message: str) -> None:

@@ -23,6 +23,11 @@ _WITHOUT_SCHEME: Final = re.compile(
 _NO_PRESET: Final = Preset()
 
 
+def is_quoted(key: str) -> bool:
+    """Return whether a key has quotes around it, which a file of variables may have left there."""
+    return len(key) > 1 and key[0] == key[-1] and key[0] in "\"'"
+
+
 def base_url_of(worker: Worker) -> str:
     """Return the address that a worker's questions are sent to, empty if litellm chooses it."""
     preset = PRESETS.get(worker.kind, _NO_PRESET)

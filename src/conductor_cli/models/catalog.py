@@ -20,6 +20,7 @@ from conductor_cli.models.addresses import (
     at_url,
     base_url_of,
     is_own_address,
+    is_quoted,
     urls_of,
     with_scheme,
 )
@@ -176,6 +177,11 @@ def api_key_of(
         key = environ.get(name, "").strip()
         if not key:
             continue
+        if is_quoted(key):
+            hint = f"set {name} again without them; docker run --env-file keeps them"
+            raise KeyMissing(
+                f"the key in {name} is in quotes", hint=f"{hint}; then: conductor doctor"
+            )
         if not key.isascii() or not key.isprintable() or " " in key:
             message = f"the key in {name} has invalid characters"
             raise KeyMissing(message, hint=f"set {name} again; then: conductor doctor")

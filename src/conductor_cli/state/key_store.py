@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError, suggest
 from conductor_cli.core.serialization import dump, load
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.models.addresses import http_url
+from conductor_cli.models.addresses import http_url, is_quoted
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 from conductor_cli.system import disk
@@ -39,6 +39,9 @@ MAX_KEY: Final = 1024
 """The most characters of a key: with what is stored beside it, it fits the 1280 that Windows keeps
 in one item.
 """
+
+MAX_SENT_KEY: Final = 8192
+"""The most characters of a token that servers take, since most limit a header to so many."""
 
 POSTGRESQL: Final = "postgresql"
 """Stands for the database that the setting `state` names, whose password is stored like a key."""
@@ -110,7 +113,18 @@ def checked_key(text: str) -> str:
     key = text.strip()
     if not key:
         raise UsageError("no key was given", hint='printf %s "$KEY" | conductor keys set PROVIDER')
-    if len(key) > MAX_KEY or not key.isascii() or not key.isprintable() or " " in key:
+    if is_quoted(key):
+        raise UsageError(
+            "this is not a key: it is in quotes",
+            hint="leave the quotes out; docker run --env-file takes them for a part of the value",
+        )
+    is_plain = key.isascii() and key.isprintable() and " " not in key
+    if is_plain and MAX_KEY < len(key) <= MAX_SENT_KEY:
+        raise UsageError(
+            f"the key has {len(key):,} characters; at most {MAX_KEY:,} can be stored",
+            hint="have it read from a variable: conductor workers set NAME key_env=VARIABLE",
+        )
+    if len(key) > MAX_KEY or not is_plain:
         message = (
             f"this is not a key: it must be one line of at most {MAX_KEY} plain characters "
             "without spaces"
