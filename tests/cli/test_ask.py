@@ -114,6 +114,20 @@ def test_a_conversation_keeps_its_files_and_its_system_text(stage: Stage, tmp_pa
     assert "Be brief." not in sent
 
 
+def test_continue_means_the_run_that_was_begun_last_whatever_the_clock_said(stage: Stage) -> None:
+    stage.ok("ask", "-m", "alpha", "the first")
+    (file,) = stage.traces.iterdir()
+    later = f"2999{file.stem[4:]}"
+    lines = trace_bytes(file).replace(file.stem.encode(), later.encode())
+    file.with_stem(later).write_bytes(lines)
+    file.unlink()
+    stage.ok("ask", "-m", "alpha", "the second")
+    stage.ok("ask", "-m", "alpha", "--continue", "the third")
+    text = stage.asked("alpha")[-1].json["messages"][-1]["content"]
+    assert "the second" in text
+    assert "the first" not in text
+
+
 def test_continue_from_takes_a_run_by_the_beginning_of_its_id(stage: Stage) -> None:
     first = stage.inside("ask", "The first one", "--format", "json").json["run"]
     stage.inside("ask", "The second one")

@@ -15,6 +15,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import reduce
 from typing import Final, Literal, NamedTuple, Protocol
@@ -334,7 +335,8 @@ class Traces(ABC):
     def find(self, name: str, among: Sequence[str] | None = None) -> str:
         """Return the id of the run called `name`.
 
-        An id, the beginning of one, `last`, or `last~2`, two before it.
+        An id, the beginning of one, `last`, or `last~2`, two before it. Where the clock was wrong,
+        now or then, `last` is the run that was begun last, whatever its id says.
 
         `among` are the only runs that may be meant, newest first. Raises `UsageError` for none or
         several.
@@ -343,7 +345,10 @@ class Traces(ABC):
             return find_run(name, among)
         back = runs_back(name)
         if back is not None:
-            return find_run(name, self.newest_ids(back + 1))
+            newest = self.newest_ids(back + 1)
+            if back == 0 and newest and newest[0] > f"{datetime.now(UTC):%Y%m%d-%H%M%S}.":
+                newest = [self.last_begun()]
+            return find_run(name, newest)
         return find_run(name, self.runs())
 
     @abstractmethod
