@@ -263,6 +263,58 @@ def test_half_a_letter_from_an_address_loses_nothing_else(as_events: bool) -> No
         assert desk.call("half").text == "half \ufffd, whole \U0001f600"
 
 
+@pytest.mark.parametrize("is_explained", [False, True])
+@pytest.mark.parametrize("lost_before", ["call", "list"])
+def test_a_server_that_has_forgotten_the_session_gets_a_new_one(
+    lost_before: str, is_explained: bool
+) -> None:
+    """As one that was started again; the protocol wants that, and nothing is lost by it."""
+    sessions_known: list[str] = []
+    calls: list[str] = []
+
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        asked = json.loads(request.body or b"{}")
+        session = request.headers.get("mcp-session-id", "")
+        method = asked.get("method", "")
+        if method == "initialize":
+            sessions_known.append(f"s{len(sessions_known)}")
+            result: dict[str, Any] = {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {"listChanged": True}},
+                "serverInfo": {"name": "x", "version": "1"},
+            }
+            said = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+            await wire.json(said, **{"mcp-session-id": sessions_known[-1]})
+        elif session and session != sessions_known[-1]:
+            error = {"code": -32001, "message": "Session not found"}
+            body = {"jsonrpc": "2.0", "id": None, "error": error} if is_explained else {}
+            await wire.json(body, status=404)
+        elif "id" not in asked:
+            await wire.json({}, status=202)
+        elif method == "tools/list":
+            tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("go", "no")]
+            result = {"tools": tools}
+            await wire.json({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+        elif method == "tools/call":
+            calls.append(asked["params"]["name"])
+            is_error = calls[-1] == "no"
+            result = {"content": [{"type": "text", "text": "gone"}], "isError": is_error}
+            await wire.json({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+        else:
+            error = {"code": -32601, "message": "no such method"}
+            await wire.json({"jsonrpc": "2.0", "id": asked.get("id"), "error": error}, status=404)
+
+    with loopback(script) as server, Desk(ToolServer(name="t", url=server.url)) as desk:
+        assert desk.call("go").text == "gone"
+        if lost_before == "list":
+            assert desk.call("no").error  # so the list is read again
+        sessions_known.append("another")
+        assert desk.call("go").text == "gone"
+        assert desk.call("go").text == "gone"
+        assert desk.box.take_notices() == ("t has ended and is started again",)
+    assert calls.count("go") == 3
+
+
 @pytest.mark.parametrize("name", ["deep", "parts"])
 def test_an_answer_that_cannot_be_read_fails_at_once(name: str) -> None:
     """Not when its time is over, which is a minute: the server has answered."""

@@ -54,6 +54,9 @@ long.
 """
 LOGIN: Final = 300.0  # Seconds for a server to start where the user logs in meanwhile
 END: Final = 1.5  # Seconds for a server to end before it is left behind
+SESSION_HEADER: Final = "mcp-session-id"
+METHOD_NOT_FOUND: Final = -32601
+CONNECTION_CLOSED: Final = -32000  # Of the SDK
 MAX_STARTS: Final = 3  # How often a server is started in one run
 MAX_PAGES: Final = 100
 RENEWAL_SECONDS: Final = 30.0  # Seconds before its end that a token is renewed
@@ -214,6 +217,9 @@ class ServerSession:
         self._program = ServerProgram(server.command, server.variables) if server.command else None
         # Why the connection has ended; empty while it holds, and where its program knows the reason
         self._broken = ""
+        self.is_forgotten = False
+        """Whether the server does not know this session any more, as after a restart."""
+        self._is_not_found = False  # Whether the newest request of the session got a 404
         self._client: Client | None = None
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -343,6 +349,7 @@ class ServerSession:
         except TimeoutError:
             raise ServerError("it does not list its tools") from None
         except Exception as error:  # noqa: BLE001 - as in `_serve`
+            self._note_end(error)
             raise ServerError(self._problem() or self._take_lack() or _describe(error)) from None
         self._tools = tuple(tools.values())[:MAX_TOOLS]
         self._result_schemas = schemas
@@ -385,9 +392,7 @@ class ServerSession:
         except TimeoutError:
             result = _failed(f"no result within {format_duration(self.server.seconds)}")
         except Exception as error:  # noqa: BLE001 - as in `_serve`
-            # Of the SDK, for a connection that has ended
-            if getattr(error, "code", None) == -32000:
-                self._break("the connection has ended")
+            self._note_end(error)
             result = _failed(self._problem() or self._take_lack() or _describe(error))
         # A tool that is gone fails; the list then tells what there is instead. With the newest
         # protocol, servers do not say by themselves that it changes.
@@ -443,6 +448,16 @@ class ServerSession:
             ) from None
         if fault:
             raise RuntimeError(f"its result does not follow its schema: {fault}")
+
+    def _note_end(self, error: Exception) -> None:
+        """Break a connection that has ended, or whose session the server has forgotten."""
+        code = getattr(error, "code", None)
+        # A server may say with a 404 that it has no such method, too
+        if self._is_not_found and code != METHOD_NOT_FOUND:
+            self.is_forgotten = True
+            self._break("it has forgotten its session (HTTP 404)")
+        elif code == CONNECTION_CLOSED:
+            self._break("the connection has ended")
 
     def _problem(self) -> str:
         if self._program is not None and self._program.problem:
@@ -504,6 +519,9 @@ class ServerSession:
         """
         from httpx2 import AsyncByteStream
 
+        request = response.request
+        if request.method == "POST" and SESSION_HEADER in request.headers:
+            self._is_not_found = response.status_code == 404
         login = self.server.login
         if response.status_code == 401 and login is None:
             self._break("it refuses the header Authorization (HTTP 401)")
@@ -660,6 +678,12 @@ class McpToolBox:
         except ServerError as error:
             return _failed(f"{tool.server} cannot be used: {error}")
         result = await session.call(tool.own_name, arguments, ask)
+        if session.is_forgotten:  # so nothing was done
+            try:
+                session = await self._session(tool.server)
+            except ServerError as error:
+                return _failed(f"{tool.server} cannot be used: {error}")
+            result = await session.call(tool.own_name, arguments, ask)
         text = await run_in_thread_if_large(len(result.text), partial(self._redact, result.text))
         return ToolResult(text=text, error=result.error, attachments=result.attachments)
 
@@ -683,7 +707,13 @@ class McpToolBox:
 
     async def _tools(self, name: str) -> tuple[OfferedTool, ...]:
         try:
-            return await (await self._session(name)).tools()
+            session = await self._session(name)
+            try:
+                return await session.tools()
+            except ServerError:
+                if not session.is_forgotten:
+                    raise
+                return await (await self._session(name)).tools()
         except ServerError as error:
             if name not in self._unusable:
                 self._notices.append(f"the tools of {name} cannot be used: {error}")
