@@ -51,6 +51,14 @@ def test_words_and_stdin_make_the_question(
     assert question in question_of(stage)
 
 
+@pytest.mark.parametrize("name", ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"])
+def test_standard_input_is_one_file_by_each_of_its_names(stage: Stage, name: str) -> None:
+    done = stage.ok("ask", "-m", "alpha", "What?", "-f", name, given="piped text")
+    assert done.err == ""
+    sent = stage.asked("alpha")[0].json["messages"][-1]["content"]
+    assert (sent.count("piped text"), sent.count("<file-")) == (1, 1)
+
+
 def test_question_stdin_and_files_come_in_this_order(stage: Stage, tmp_path: Path) -> None:
     first = tmp_path / "one.txt"
     second = tmp_path / "two.txt"

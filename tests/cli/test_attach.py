@@ -306,6 +306,15 @@ def test_empty_directories_and_devices_are_refused_and_a_pipe_is_read(
     assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
 
 
+@pytest.mark.parametrize("host", ["", "localhost"])
+def test_an_address_of_a_file_is_its_path(stage: Stage, tmp_path: Path, host: str) -> None:
+    """As some file managers paste one that is dropped on a terminal."""
+    (tmp_path / "größe 1.txt").write_text("content of it")
+    address = f"file://{host}{tmp_path}/gr%C3%B6%C3%9Fe%201.txt"
+    stage.ok("ask", "-m", "alpha", "What?", "-f", address)
+    assert "content of it" in stage.asked("alpha")[0].json["messages"][-1]["content"]
+
+
 NOTEBOOK = {
     "cells": [
         {"cell_type": "markdown", "source": ["# Sums\n", "of two"]},

@@ -665,11 +665,13 @@ def test_chat_without_a_terminal_is_a_usage_error(stage: Stage) -> None:
 def test_a_pasted_path_is_attached_and_a_word_is_a_question(stage: Stage, tmp_path: Path) -> None:
     file = tmp_path / "my notes.txt"
     file.write_text("The key is under the mat.")
-    for line in (str(file), f"'{file}'", str(file).replace(" ", "\\ ")):
+    address = f"file://{file}".replace(" ", "%20")
+    for line in (str(file), f"'{file}'", str(file).replace(" ", "\\ "), address):
         assert command_of(line)[0].name == "attach"
     for line in ("notes", f"What is in {file}?", "/nowhere/at.all", "What's this?"):
         assert find_command(line) is None
-    assert [attached.name for attached in talk(f"/attach '{file}'").files] == ["my notes.txt"]
+    for named in (f"'{file}'", address):
+        assert [attached.name for attached in talk(f"/attach {named}").files] == ["my notes.txt"]
 
 
 def test_an_image_stays_attached_when_a_setting_changes(stage: Stage, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
+from urllib.parse import unquote
 
 from conductor_cli.app.documents import (
     DocumentUnread,
@@ -127,6 +128,7 @@ class Attacher:
         secrets, images and what is no text are left out, and a line says so. A file that the user
         names is attached whatever it is. Raises `UsageError`.
         """
+        name = path_of_address(name)
         sources = self._attach_source(name)
         if sources is not None:
             return sources
@@ -413,6 +415,13 @@ class Attacher:
         message = f"{name} is larger than {limit // _MB} MB, the limit for a {NAMES[media_type]}"
         command = f"conductor config set {_limit_setting(media_type)} {math.ceil(size / _MB)}"
         raise UsageError(message, hint=f"make it smaller, or raise the limit: {command}")
+
+
+def path_of_address(name: str) -> str:
+    """Return the path in a `file://` address, which some file managers paste; other names as is."""
+    if not name.startswith(("file:///", "file://localhost/")):
+        return name
+    return unquote(name.removeprefix("file://").removeprefix("localhost"))
 
 
 def _use_of_link(path: Path) -> Literal["is", "leads through", ""]:

@@ -241,9 +241,15 @@ FLAGS: Final = {
 """The option that stands for a setting, for messages."""
 
 
+_NAMES_OF_STDIN: Final = frozenset({"/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
+
+
 def with_clipboard(paths: list[str] | None, clipboard: bool) -> list[str]:
-    """Return the files of a command line, and the clipboard where it is wanted."""
-    files = list(paths or ())
+    """Return the files of a command line, and the clipboard where it is wanted.
+
+    Standard input is `-` by each of its names: who opens it once more finds nothing left.
+    """
+    files = ["-" if path in _NAMES_OF_STDIN else path for path in paths or ()]
     if clipboard:
         files.append("clipboard:")
     return files

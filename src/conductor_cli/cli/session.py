@@ -14,7 +14,13 @@ from pathlib import Path
 from signal import SIGINT
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from conductor_cli.app.attach import SILENCE_SECONDS, TEXT_LIMIT, Attacher, decode_text
+from conductor_cli.app.attach import (
+    SILENCE_SECONDS,
+    TEXT_LIMIT,
+    Attacher,
+    decode_text,
+    path_of_address,
+)
 from conductor_cli.app.driver import (
     Job,
     RunResult,
@@ -503,7 +509,7 @@ def pasted_file(line: str) -> str | None:
     text = line.strip()
     with suppress(ValueError):  # an apostrophe, as in a question
         words: list[str] = shlex.split(text)
-        for path in [text, *words[: len(words) == 1]]:
+        for path in map(path_of_address, [text, *words[: len(words) == 1]]):
             with suppress(OSError):  # longer than a name may be
                 named = "/" in path or path.rpartition(".")[2].lower() in SUFFIXES
                 if named and Path(path).expanduser().is_file():
