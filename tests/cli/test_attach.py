@@ -20,6 +20,7 @@ import pytest
 
 from conductor_cli.app import attach, documents
 from conductor_cli.app.attach import Attacher
+from conductor_cli.cli.session import pasted_file
 from conductor_cli.core.formatting import format_size
 from tests.cli.stage import TWO, Stage, explained, need
 from tests.media_files import pdf, pdf_of, png, stream
@@ -313,6 +314,34 @@ def test_an_address_of_a_file_is_its_path(stage: Stage, tmp_path: Path, host: st
     address = f"file://{host}{tmp_path}/gr%C3%B6%C3%9Fe%201.txt"
     stage.ok("ask", "-m", "alpha", "What?", "-f", address)
     assert "content of it" in stage.asked("alpha")[0].json["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("written", "stored"),
+    [
+        ("Shot at 4.42 PM.txt", "Shot at 4.42\u202fPM.txt"),
+        ("Snímek v 13.05.txt", "Snímek v\u00a013.05.txt"),
+        ("größe.txt", "gro\u0308ße.txt"),
+    ],
+)
+def test_a_file_is_found_by_a_name_that_looks_the_same(
+    stage: Stage, tmp_path: Path, written: str, stored: str
+) -> None:
+    """The names of screenshots on a Mac have blanks that few programs copy."""
+    (tmp_path / stored).write_text("content of it")
+    done = stage.ok("ask", "-m", "alpha", "What?", "-f", tmp_path / written)
+    assert "which only looks the same" in " ".join(done.err.split())
+    assert "content of it" in stage.asked("alpha")[0].json["messages"][-1]["content"]
+    assert pasted_file(str(tmp_path / written)) == str(tmp_path / written)
+
+
+def test_a_name_that_two_files_look_like_is_none_of_them(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "a\u202fb.txt").write_text("one")
+    (tmp_path / "a\u00a0b.txt").write_text("two")
+    stage.costs_nothing(2, "ask", "What?", "-f", tmp_path / "a b.txt", told="cannot be read")
+    (tmp_path / "a b.txt").write_text("three")
+    stage.ok("ask", "-m", "alpha", "What?", "-f", tmp_path / "a b.txt")
+    assert "three" in stage.asked("alpha")[0].json["messages"][-1]["content"]
 
 
 NOTEBOOK = {

@@ -47,6 +47,12 @@ def test_files_are_found_by_a_part_of_their_path_or_a_pattern(pattern: str, coun
     assert answer == "no file matches" if not count else len(answer.splitlines()) == count
 
 
+def test_a_file_is_read_by_a_name_that_looks_the_same() -> None:
+    tools = FileTools([File(name="notes/at 4.42\u202fPM.txt", text="x", directory="notes")])
+    for path in ("notes/at 4.42 PM.txt", "at 4.42 PM.txt"):
+        assert str(tools.answer("read_file", {"path": path})).endswith("1| x")
+
+
 def test_brackets_in_a_pattern_may_be_those_of_a_name() -> None:
     names = ("app/[id]/page.tsx", "app/d/page.tsx")
     tools = FileTools([File(name=name, text="x", directory="app") for name in names])

@@ -13,6 +13,7 @@ import shlex
 import stat
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
@@ -42,6 +43,7 @@ from conductor_cli.core.media import (
     image_size,
     media_type_of,
 )
+from conductor_cli.core.path_patterns import look_of
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.secret_files import is_secret_name, is_secret_text
 from conductor_cli.core.usage import CHARS_PER_TOKEN
@@ -134,7 +136,7 @@ class Attacher:
             return sources
         path = Path(name).expanduser()
         if not path.is_dir() and (path.exists() or not is_pattern(name)):
-            return [self._attach_named(path)]
+            return [self._attach_named(self._seen_by(path))]
         how = _use_of_link(path)
         if how:
             self.tell(f"{name} {how} a link to {path.resolve()}")
@@ -153,6 +155,13 @@ class Attacher:
             line += f"; left out: {left_out}"
         self._say(line, is_whole=not tree.is_partial)
         return files
+
+    def _seen_by(self, path: Path) -> Path:
+        """Return the path of the file that a name means, and tell where it is written otherwise."""
+        found = file_seen_as(path)
+        if found != path:
+            self.tell(f"{path} is attached by the name that it has, which only looks the same")
+        return found
 
     def _say(self, text: str, *, is_whole: bool) -> None:
         """Tell how a file is attached, or warn where that is not all of it."""
@@ -422,6 +431,18 @@ def path_of_address(name: str) -> str:
     if not name.startswith(("file:///", "file://localhost/")):
         return name
     return unquote(name.removeprefix("file://").removeprefix("localhost"))
+
+
+def file_seen_as(path: Path) -> Path:
+    """Return a path, or of a file that is not there the only one beside it that looks the same."""
+    if os.path.lexists(path):
+        return path
+    wanted = look_of(path.name)
+    with suppress(OSError):
+        alike = [name for name in os.listdir(path.parent) if look_of(name) == wanted]  # noqa: PTH208
+        if len(alike) == 1:
+            return path.with_name(alike[0])
+    return path
 
 
 def _use_of_link(path: Path) -> Literal["is", "leads through", ""]:

@@ -19,6 +19,7 @@ from conductor_cli.app.attach import (
     TEXT_LIMIT,
     Attacher,
     decode_text,
+    file_seen_as,
     path_of_address,
 )
 from conductor_cli.app.driver import (
@@ -512,7 +513,7 @@ def pasted_file(line: str) -> str | None:
         for path in map(path_of_address, [text, *words[: len(words) == 1]]):
             with suppress(OSError):  # longer than a name may be
                 named = "/" in path or path.rpartition(".")[2].lower() in SUFFIXES
-                if named and Path(path).expanduser().is_file():
+                if named and file_seen_as(Path(path).expanduser()).is_file():
                     return path
     return None
 

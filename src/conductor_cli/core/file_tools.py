@@ -19,6 +19,7 @@ from conductor_cli.core.formatting import format_count
 from conductor_cli.core.mappings import without_empty
 from conductor_cli.core.outline import lines_of
 from conductor_cli.core.passage_search import best_lines, words_of
+from conductor_cli.core.path_patterns import look_of
 from conductor_cli.core.question import File
 from conductor_cli.core.tools import OfferedTool
 
@@ -219,8 +220,9 @@ class FileTools:
         if plain in self._files:
             return self._files[plain]
         ends = []
+        seen = look_of(plain)  # a model writes the usual blank for a narrow one
         for name in self._files:
-            if plain and name.endswith(f"/{plain}"):
+            if plain and f"/{look_of(name)}".endswith(f"/{seen}"):
                 ends.append(name)
         if len(ends) == 1:
             return self._files[ends[0]]

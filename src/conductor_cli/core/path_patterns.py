@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+from unicodedata import normalize
 
 Places = frozenset[int]
 """How many names of a pattern may have been met; all of them where a path matches."""
@@ -111,6 +112,15 @@ class IgnoreRule:
         if self.anywhere:
             path = path[-1:]
         return self.pattern.matches(path)
+
+
+def look_of(name: str) -> str:
+    """Return what a person sees of a name.
+
+    Every blank is one, and letters have one form. The names of screenshots on a Mac have a narrow
+    blank, which few programs copy.
+    """
+    return "".join(" " if letter.isspace() else letter for letter in normalize("NFKC", name))
 
 
 class IgnoreFile:
