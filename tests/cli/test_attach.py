@@ -307,6 +307,18 @@ def test_empty_directories_and_devices_are_refused_and_a_pipe_is_read(
     assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
 
 
+def test_an_empty_name_is_not_the_working_directory(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of `-f "$FILE"` where the variable is not set: all files here would be sent."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "private.txt").write_text("private")
+    for words in (("ask", "Hi"), ("plan", "Hi")):
+        stage.costs_nothing(2, *words, "-f", "", told="the name of a file is empty")
+    stage.ok("ask", "-m", "alpha", "Hi", "-f", ".")
+    assert "private" in stage.asked("alpha")[0].json["messages"][-1]["content"]
+
+
 @pytest.mark.parametrize("host", ["", "localhost"])
 def test_an_address_of_a_file_is_its_path(stage: Stage, tmp_path: Path, host: str) -> None:
     """As some file managers paste one that is dropped on a terminal."""

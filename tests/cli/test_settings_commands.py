@@ -298,6 +298,7 @@ def test_config_show_names_the_files_of_the_settings(stage: Stage) -> None:
     other.write_text("[limits]\nsteps = 2\n")
     assert stage.inside("--config", other, "config", "show", "limits.steps").out == "2\n"
     assert str(other) in stage.inside("--config", other, "config", "show").out
+    stage.fails(3, "--config", "", "config", "show", told="--config names no file")
 
 
 def test_settings_that_cannot_be_written_are_an_error(stage: Stage) -> None:

@@ -130,6 +130,9 @@ class Attacher:
         secrets, images and what is no text are left out, and a line says so. A file that the user
         names is attached whatever it is. Raises `UsageError`.
         """
+        if not name:  # to Python it is the working directory, which would be sent
+            hint = 'a variable may be empty, as in -f "$FILE"; to attach this directory: -f .'
+            raise UsageError("the name of a file is empty", hint=hint)
         name = path_of_address(name)
         sources = self._attach_source(name)
         if sources is not None:

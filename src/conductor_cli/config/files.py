@@ -124,8 +124,12 @@ def _find_database(environ: Mapping[str, str], paths: AppPaths) -> str:
 def chosen_file(environ: Mapping[str, str], file: str | None = None) -> Path | None:
     """Return what is read in the place of the user's file.
 
-    The `file` of a command, or what a variable names.
+    The `file` of a command, or what a variable names. Raises `ConfigError` for an empty name of a
+    command, which would else mean other settings than its user has in mind.
     """
+    if file == "":
+        hint = 'a variable may be empty, as in --config "$FILE"; without the option: config.toml'
+        raise ConfigError("--config names no file", hint=hint)
     chosen = file or environ.get(f"{PREFIX}CONFIG")
     if not chosen:
         return None
