@@ -214,6 +214,18 @@ def test_directories_follow_the_environment(tmp_path: Path) -> None:
     assert where.cache.name == "conductor-llm"
 
 
+def test_a_directory_of_a_variable_may_begin_with_the_home_directory(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Files of variables have no shell that replaces the sign for it."""
+    monkeypatch.chdir(tmp_path)
+    names = ("CONFIG", "STATE", "DATA", "CACHE")
+    paths = app_paths({f"CONDUCTOR_LLM_{name}_DIR": f"~/{name}" for name in names})
+    assert (paths.config, paths.state, paths.data, paths.cache) == tuple(
+        home / name for name in names
+    )
+
+
 def test_an_unreadable_file_is_an_error(
     files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,15 +91,26 @@ def app_paths(environ: Mapping[str, str]) -> AppPaths:
     dirs = platformdirs.PlatformDirs(APP, appauthor=False)
     try:
         paths = AppPaths(
-            config=Path(environ.get(f"{PREFIX}CONFIG_DIR") or dirs.user_config_dir),
-            state=Path(environ.get(f"{PREFIX}STATE_DIR") or dirs.user_state_dir),
-            data=Path(environ.get(f"{PREFIX}DATA_DIR") or dirs.user_data_dir),
-            cache=Path(environ.get(f"{PREFIX}CACHE_DIR") or dirs.user_cache_dir),
+            config=_named_directory(environ, "CONFIG_DIR") or Path(dirs.user_config_dir),
+            state=_named_directory(environ, "STATE_DIR") or Path(dirs.user_state_dir),
+            data=_named_directory(environ, "DATA_DIR") or Path(dirs.user_data_dir),
+            cache=_named_directory(environ, "CACHE_DIR") or Path(dirs.user_cache_dir),
         )
     except RuntimeError as error:
         hint = f"set HOME, or all of {PREFIX}CONFIG_DIR, …STATE_DIR, …DATA_DIR and …CACHE_DIR"
         raise ConfigError(f"this user has no home directory: {error}", hint=hint) from None
     return replace(paths, database=_find_database(environ, paths))
+
+
+def _named_directory(environ: Mapping[str, str], name: str) -> Path | None:
+    """Return the directory that a variable names; None where it names none.
+
+    A file of variables has no shell that replaces `~`.
+    """
+    named = environ.get(f"{PREFIX}{name}")
+    if not named:
+        return None
+    return Path(named).expanduser()
 
 
 def _find_database(environ: Mapping[str, str], paths: AppPaths) -> str:
