@@ -241,6 +241,27 @@ def test_each_form_of_a_file_of_servers_says_what_becomes_of_it(
     assert message in " ".join((done.out + done.err).split())
 
 
+def test_the_home_directory_at_the_start_of_a_path_is_replaced(
+    tools: Stage, tmp_path: Path
+) -> None:
+    """No shell does that in a file of servers, nor in one of settings."""
+    program = tools.home / "server"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} {SERVER}\n")
+    program.chmod(0o700)
+    entry = {"command": "~/server", "args": ["~/notes", "a~/b"]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"mine": entry}}))
+    tools.ok("tools", "import", tmp_path / "mcp.json")
+    home = str(tools.home)
+    assert tools.own_settings["tools"]["mine"]["command"] == [
+        f"{home}/server",
+        f"{home}/notes",
+        "a~/b",
+    ]
+    with tools.config.open("a") as file:
+        file.write('[tools.other]\ncommand = ["~/server"]\n')
+    assert "add" in tools.ok("tools", "test", "other").out
+
+
 def test_a_server_that_is_none_keeps_no_other_from_being_added(
     stage: Stage, tmp_path: Path
 ) -> None:

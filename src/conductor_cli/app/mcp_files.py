@@ -143,7 +143,11 @@ def _read_server(name: str, value: object, folder: Path) -> McpEntry:
         command = entry["command"]
         words = [*command] if isinstance(command, list) else [command]
         words += entry.get("args", ())
-        read.table["command"] = [_filled(str(word), "an argument", folder, read) for word in words]
+        filled = [_filled(str(word), "an argument", folder, read) for word in words]
+        # No shell replaces it in such a file
+        read.table["command"] = [
+            str(Path(word).expanduser()) if word.startswith("~/") else word for word in filled
+        ]
         _read_environment(entry, folder, read)
     if entry.get("cwd"):
         read.untaken.append("its directory: start conductor there")

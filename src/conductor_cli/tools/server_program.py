@@ -51,7 +51,8 @@ class ServerProgram:
     """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
-        self._command = command
+        # A plain name must stay one
+        self._command = (os.path.expanduser(command[0]), *command[1:])  # noqa: PTH111
         self._env = env
         self.problem = ""
         self._is_being_ended = False  # By us, which is no problem of the program
