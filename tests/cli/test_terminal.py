@@ -183,6 +183,16 @@ def test_no_control_sequence_of_a_worker_reaches_the_terminal(stage: Stage, text
         assert len(text) < 200_000
 
 
+@pytest.mark.parametrize("ends", [" & wait", ""], ids=["in the background", "in front"])
+def test_nothing_is_redrawn_over_what_a_shell_shows(stage: Stage, ends: str) -> None:
+    stage.models["alpha"] = says("one ", "**two**\n")
+    line = f"set -m; {shlex.join([*COMMAND, 'ask', '-m', 'alpha', 'Hi'])}{ends}"
+    with terminal(stage, "-c", line, command=("bash",)) as shown:
+        assert shown.end() == 0
+    assert "two" in shown.screen
+    assert ("\x1b[2K" in shown.raw) is (not ends)
+
+
 def test_a_megabyte_in_one_line_is_shown_on_a_very_small_terminal(stage: Stage) -> None:
     stage.plan = TWO
     line = "word " * 2000

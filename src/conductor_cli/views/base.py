@@ -171,6 +171,17 @@ def cannot_redraw(environ: Mapping[str, str]) -> bool:
     return environ.get("TERM") == "dumb" or _is_set(environ, "ACCESSIBLE")
 
 
+def is_in_background(stream: Stdout) -> bool:
+    """Return whether the terminal belongs to another command now, as of `conductor … &`.
+
+    Whoever redraws there erases what the shell shows and what is typed to it.
+    """
+    try:
+        return os.tcgetpgrp(stream.fileno()) != os.getpgrp()
+    except (AttributeError, OSError, ValueError):  # Windows; no terminal of this process
+        return False
+
+
 def reflows(environ: Mapping[str, str]) -> bool:
     """Return whether a terminal that becomes narrower wraps the lines that it shows.
 

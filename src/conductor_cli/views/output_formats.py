@@ -25,6 +25,7 @@ from conductor_cli.views.base import (
     Stderr,
     Stdout,
     cannot_redraw,
+    is_in_background,
     reflows,
     uses_color,
 )
@@ -74,13 +75,14 @@ def choose_progress(
 ) -> ShownProgress:
     """Return which progress to show.
 
-    `auto` is the tree on a terminal that can redraw, plain lines on one that cannot or when
-    `ACCESSIBLE` is set, only notices in a pipe, a file or a cron job, and nothing beside `jsonl`,
-    whose lines already are the progress. A tree beside `jsonl` on the same terminal becomes plain
-    lines.
+    `auto` is the tree on a terminal that can redraw, plain lines on one that cannot, in the
+    background of a shell (`&`), or when `ACCESSIBLE` is set, only notices in a pipe, a file or a
+    cron job, and nothing beside `jsonl`, whose lines already are the progress. A tree beside
+    `jsonl` on the same terminal becomes plain lines.
     """
     shows_output = Stdout(context.stdout).terminal
-    shows_progress = Stderr(context.stderr).terminal
+    stderr = Stderr(context.stderr)
+    shows_progress = stderr.terminal
     if context.quiet:
         return "none"
     if progress == "auto":
@@ -88,7 +90,8 @@ def choose_progress(
             return "none"
         if not shows_progress:
             return "notices"
-        return "plain" if cannot_redraw(context.environ) else "tree"
+        is_plain = cannot_redraw(context.environ) or is_in_background(stderr)
+        return "plain" if is_plain else "tree"
     if progress == "tree" and output == "jsonl" and shows_output and shows_progress:
         return "plain"
     return progress
@@ -183,7 +186,8 @@ def _open_answer(stdout: Stdout, context: OutputContext) -> RunView:
         return plain.AnswerOutput(stdout)
 
     def open_sink() -> plain.AnswerSink:
-        if cannot_redraw(context.environ) or not context.markdown or uses_color(context) is False:
+        is_plain = cannot_redraw(context.environ) or is_in_background(stdout)
+        if is_plain or not context.markdown or uses_color(context) is False:
             return plain.PlainSink(stdout)
         console = context.open_console(stdout)
         # Rich draws bullets that others lack
