@@ -356,6 +356,23 @@ def test_a_difference_from_the_merge_base_has_one_side_only(
     assert "new = 1" not in last_prompt(asking)
 
 
+@pytest.mark.parametrize("why", ["its owner", "its head"])
+def test_a_repository_that_git_refuses_is_told_as_that(
+    stage: Stage, repository: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """Not as a revision or a remote that it lacks; in a container another user often owns it."""
+    if why == "its owner":
+        monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    else:
+        (repository / ".git/HEAD").unlink()
+    for reference in ("diff:HEAD~1..HEAD", "pr:7"):
+        stage.costs_nothing(
+            2, "ask", "Hi", "-f", reference, cwd=repository, told="git refuses this repository"
+        )
+    done = stage.inside("ask", "Hi", "-f", "diff:HEAD~1..HEAD", cwd=repository)
+    assert f"safe.directory {repository}" in done.err
+
+
 @pytest.mark.parametrize(
     ("reference", "message"),
     [

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import shutil
 import sys
 import threading
@@ -266,13 +267,39 @@ async def _git(*arguments: str | bytes, limit: int = 1 << 24) -> bytes:
         raise UsageError(
             "the working directory is in no Git repository", hint="cd into one, and ask again"
         )
-    command = (program, *_GIT_SETTINGS, *arguments)
-    return await _output_of(command, limit, {**os.environ, **_GIT_VARIABLES})
+    environ = {**os.environ, **_GIT_VARIABLES}
+    try:
+        return await _output_of((program, *_GIT_SETTINGS, *arguments), limit, environ)
+    except UsageError as error:
+        if not error.hint:
+            await _check_repository(program, environ)
+        raise
+
+
+async def _check_repository(program: str, environ: Mapping[str, str]) -> None:
+    """Raise `UsageError` where Git uses nothing of the repository: not that a part is missing.
+
+    So it does with one of another user, as a container often has it.
+    """
+    try:
+        await _output_of((program, *_GIT_SETTINGS, "rev-parse", "--git-dir"), 1 << 16, environ)
+    except UsageError:
+        trust = f"git config --global --add safe.directory {shlex.quote(str(_top()))}"
+        hint = f"git status says why; if another user owns it, and you trust it: {trust}"
+        raise UsageError("git refuses this repository", hint=hint) from None
 
 
 def _is_in_repository() -> bool:
+    return _top() is not None
+
+
+def _top() -> Path | None:
+    """Return the directory of the repository around the working directory; None without one."""
     here = Path.cwd()
-    return any((path / ".git").exists() for path in (here, *here.parents))
+    for path in (here, *here.parents):
+        if (path / ".git").exists():
+            return path
+    return None
 
 
 async def _output_of(
