@@ -206,6 +206,16 @@ def test_sigterm_where_no_prompt_waits_restores_the_terminal(stage: Stage, promp
     assert after.read_text() == before.read_text()
 
 
+def test_keys_of_terminals_that_report_modifiers_are_no_text(stage: Stage) -> None:
+    """Shift+Enter and Alt+Enter break the line, Ctrl+Enter asks, Shift+Backspace deletes."""
+    typed = "one\x1b[13;2utwo\x1b[27;2;13~threex\x1b[127;2u\x1b[13;3ufour\x1b[13;5u"
+    with chat(stage) as screen:
+        screen.program.send(typed)
+        screen.until("alpha answers")
+    (sent,) = stage.asked("alpha")
+    assert "one\ntwo\nthree\nfour" in sent.json["messages"][-1]["content"]
+
+
 def test_keys_at_the_prompt_list_commands_and_search_earlier_questions(stage: Stage) -> None:
     with chat(stage) as screen:
         screen.program.send("/")

@@ -19,7 +19,9 @@ from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.completion import CompleteEvent, get_common_complete_suffix
 from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.styles import Style
 
 from conductor_cli.cli.chat_banner import is_plain_terminal, prompt_mark
@@ -52,6 +54,24 @@ STYLE: Final = Style.from_dict(
     }
 )
 """Only the terminal's own colours, so that it is readable on a dark and on a light background."""
+
+
+ANSI_SEQUENCES.update(
+    {
+        "\x1b[13;2u": (Keys.Escape, Keys.ControlM),  # Shift+Enter breaks the line, as Alt+Enter
+        "\x1b[27;2;13~": (Keys.Escape, Keys.ControlM),
+        "\x1b[13;3u": (Keys.Escape, Keys.ControlM),  # Alt+Enter
+        "\x1b[27;3;13~": (Keys.Escape, Keys.ControlM),
+        "\x1b[13;5u": Keys.ControlM,  # Ctrl+Enter
+        "\x1b[13;6u": Keys.ControlM,  # Ctrl+Shift+Enter
+        "\x1b[127;2u": Keys.ControlH,  # Shift+Backspace
+        "\x1b[27;2;127~": Keys.ControlH,
+    }
+)
+"""How terminals such as kitty, and tmux with `extended-keys`, send these keys.
+
+What prompt_toolkit does not know it takes for text.
+"""
 
 
 class ChatEnded(Exception):
