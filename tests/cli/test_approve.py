@@ -142,8 +142,12 @@ def test_an_arrow_that_comes_in_pieces_is_no_letter(
         os.write(user, pieces[0])
         sending.start()
 
+    def send_answer() -> None:
+        sending.join()
+        os.write(user, b"y")
+
     with closing(keypress.Keyboard()) as keyboard:
-        keys = [keyboard.key(send), keyboard.key(lambda: (sending.join(), os.write(user, b"y")))]
+        keys = [keyboard.key(send), keyboard.key(send_answer)]
         assert keys == [keypress.ESCAPE, "y"]
     os.close(user)
     os.close(program_end)

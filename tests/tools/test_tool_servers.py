@@ -284,7 +284,8 @@ def test_a_server_that_has_forgotten_the_session_gets_a_new_one(
                 "serverInfo": {"name": "x", "version": "1"},
             }
             said = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
-            await wire.json(said, **{"mcp-session-id": sessions_known[-1]})
+            headers = {"mcp-session-id": sessions_known[-1]}
+            await wire.json(said, 200, **headers)
         elif session and session != sessions_known[-1]:
             error = {"code": -32001, "message": "Session not found"}
             body = {"jsonrpc": "2.0", "id": None, "error": error} if is_explained else {}
