@@ -69,6 +69,23 @@ def user_request(text: str = "Yes?", **fields: Any) -> Request:
     return Request(messages=(Message(role="user", content=text),), **fields)
 
 
+def spoken(role: Any, content: str = "", **fields: Any) -> Message:
+    return Message(role=role, content=content, **fields)
+
+
+def called(call_id: str, **fields: Any) -> tuple[Message, Message]:
+    """A turn with one call, and its result."""
+    call = ToolCall(id=call_id, name="weather", arguments='{"city": "Oslo"}')
+    return (
+        spoken("assistant", tool_calls=(call,), **fields),
+        spoken("tool", "Hail.", tool_call_id=call_id),
+    )
+
+
+def talk(*messages: Message) -> Request:
+    return Request(messages=messages, tools=(WEATHER,))
+
+
 async def chunks_of(model: Model, request: Request) -> list[Chunk]:
     async with aclosing(model.stream(request)) as stream:
         return [chunk async for chunk in stream]

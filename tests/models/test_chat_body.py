@@ -26,7 +26,7 @@ def content(attachment: Attachment) -> bytes:
 def fields(*messages: Message, **request_fields: Any) -> dict[str, Any]:
     """The fields of a body with these messages, as a server of chat completions reads them."""
     body = chat_fields(Request(messages=messages, read_attachment=content, **request_fields))
-    sent: dict[str, Any] = with_texts(body | {"messages": plain_messages(body["messages"])})
+    sent: dict[str, Any] = with_texts(body | {"messages": plain_messages(body["messages"], str)})
     return sent
 
 

@@ -163,6 +163,21 @@ def test_the_worker_that_asked_goes_on_for_two_turns_of_tools(stage: Stage, api:
     assert (len(stage.asked("planner")), len(stage.asked("alpha"))) == (1, 1)
 
 
+def test_ids_of_this_server_reach_workers_in_a_length_that_they_take(stage: Stage) -> None:
+    """They do where the client has changed its conversation, so that its run says nothing of it."""
+    stage.models["alpha"] = by_turns(asks("a.py"), says("Done."))
+    with serving() as server:
+        talk = Talk(server, "chat/completions")
+        talk.ask()
+        talk.give()
+        talk.turns[0] = {"role": "user", "content": "Rename that file."}
+        talk.ask()
+    sent = messages(stage.asked("alpha")[1])
+    assert sent[0]["content"] == "Rename that file."
+    assert sent[1]["tool_calls"][0]["id"] == sent[2]["tool_call_id"]
+    assert len(sent[2]["tool_call_id"]) <= 40
+
+
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 @pytest.mark.parametrize(
     ("choice", "script", "told"),

@@ -18,7 +18,14 @@ from __future__ import annotations
 import json
 import secrets
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Final
@@ -290,11 +297,13 @@ def chat_fields(request: Request) -> dict[str, Any]:
     return fields
 
 
-def plain_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def plain_messages(
+    messages: Iterable[Mapping[str, Any]], call_id: Callable[[str], str]
+) -> list[dict[str, Any]]:
     """Return messages as chat completions itself takes them.
 
     A tool's result may be text only: its files follow in a message of the user, after the last
-    result of that turn.
+    result of that turn. `call_id` makes ids of calls such as the server takes them.
     """
     plain: list[dict[str, Any]] = []
     shown: list[dict[str, Any]] = []
@@ -310,11 +319,15 @@ def plain_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
             if message.get(IS_ERROR):
                 text = f"Error: {text}"
             sent["content"] = text
+            sent["tool_call_id"] = call_id(message["tool_call_id"])
             if files:
-                title = f"The files of the result {message['tool_call_id']}:"
+                title = f"The files of the result {sent['tool_call_id']}:"
                 shown += [{"type": "text", "text": title}, *files]
         elif message["role"] == "assistant":
             sent |= _wanted_back(message)
+            if "tool_calls" in sent:
+                calls = [call | {"id": call_id(call["id"])} for call in sent["tool_calls"]]
+                sent["tool_calls"] = calls
         plain.append(sent)
     if shown:
         plain.append({"role": "user", "content": shown})

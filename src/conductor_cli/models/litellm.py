@@ -48,7 +48,7 @@ from conductor_cli.models.http import bound_response, reason_of, routed
 from conductor_cli.models.refusals import refuses_image_detail, rejected_parameter
 from conductor_cli.models.stream_decoder import ESTIMATED, ChatReplyDecoder
 from conductor_cli.models.structured_output import Constraint, response_format
-from conductor_cli.models.tool_schemas import wants_short_ids, with_short_ids
+from conductor_cli.models.tool_schemas import id_of_chat
 from conductor_cli.models.worker_options import own_setting, rejected_setting
 
 _HINTS: Final[dict[ModelErrorReason, str]] = {
@@ -293,16 +293,14 @@ class LiteLLM:
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
         request = replace(request, messages=with_details(request.messages, dropped))
         chat = request_body(request, self._options, "thinking")
-        messages = chat["messages"]
-        if wants_short_ids(self._model):
-            messages = with_short_ids(messages)
+        messages = plain_messages(chat["messages"], id_of_chat(self._model))
         headers = self._options.get("headers", {})
         body = {
             "model": self._model,
             **chat,
             # litellm turns the parts of a message into those of each provider, and needs the files
             # as texts for that.
-            "messages": with_texts(plain_messages(messages)),
+            "messages": with_texts(messages),
             "api_key": self._key or None,
             "api_base": self._base_url or None,
             "extra_headers": {str(name): str(value) for name, value in headers.items()} or None,

@@ -6,13 +6,13 @@ runs the tool.
 
 OpenAI and Anthropic allow names of `[a-zA-Z0-9_-]{1,64}`, Google wants a letter or an underscore
 first. Mistral's servers, and the chat templates of its open models, refuse any id that is not nine
-letters and digits.
+letters and digits, OpenAI refuses long ones, Anthropic those with other marks.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
@@ -205,9 +205,24 @@ _MISTRAL: Final = re.compile(
 )
 """What the names of the models contain, also those of others who serve them."""
 
+MAX_CHAT_ID: Final = 40  # the most characters of a call's id in OpenAI's chat completions
+MAX_ID: Final = 64  # the same in OpenAI's Responses, in Anthropic's API and at Bedrock
+
+_PLAIN: Final = re.compile(f"[A-Za-z0-9_-]{{1,{MAX_ID}}}")
+_SIGNATURE: Final = "__thought__"
+"""Stands in an id where litellm hides the signature of Google's thinking, which it reads again."""
+
+
+def id_of_chat(model: str) -> Callable[[str], str]:
+    """Return what makes ids of calls such as chat completions takes them for a model.
+
+    The ids of a conversation may be of this program, or of another server.
+    """
+    return short_id if _MISTRAL.search(model) else _chat_id
+
 
 def short_id(given: str) -> str:
-    """Return an id of nine letters and digits.
+    """Return an id of nine letters and digits, which Mistral's models want.
 
     One that has them stays; any other always becomes the same.
     """
@@ -216,22 +231,22 @@ def short_id(given: str) -> str:
     return sha256(given.encode("utf-8", "replace")).hexdigest()[:9]
 
 
-def wants_short_ids(model: str) -> bool:
-    """Return whether a model of this name is one of Mistral's."""
-    return _MISTRAL.search(model) is not None
+def _chat_id(given: str) -> str:
+    return given if _SIGNATURE in given else bounded_id(given, MAX_CHAT_ID)
 
 
-def with_short_ids(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages in the form of chat completions with short ids in calls and results."""
-    changed: list[dict[str, Any]] = []
-    for message in messages:
-        sent = dict(message)
-        if "tool_calls" in sent:
-            calls = []
-            for call in sent["tool_calls"]:
-                calls.append(call | {"id": short_id(call["id"])})
-            sent["tool_calls"] = calls
-        if "tool_call_id" in sent:
-            sent["tool_call_id"] = short_id(sent["tool_call_id"])
-        changed.append(sent)
-    return changed
+def bounded_id(given: str, most: int = MAX_ID) -> str:
+    """Return an id of at most `most` characters; a longer one always becomes the same."""
+    return given if len(given) <= most else _digest_id(given)
+
+
+def plain_id(given: str) -> str:
+    """Return an id of letters, digits, dashes and underscores; any other always becomes the same.
+
+    Models write ids with other marks, such as Kimi's `functions.weather:0`.
+    """
+    return given if _PLAIN.fullmatch(given) else _digest_id(given)
+
+
+def _digest_id(given: str) -> str:
+    return f"call_{sha256(given.encode('utf-8', 'replace')).hexdigest()[:32]}"

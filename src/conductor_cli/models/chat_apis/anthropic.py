@@ -33,6 +33,7 @@ from conductor_cli.models.chat_body import (
     arguments_object,
     system_texts,
 )
+from conductor_cli.models.tool_schemas import plain_id
 
 KEPT_BLOCKS: Final = "anthropic_blocks"
 """The key of `provider_data` with the blocks of a reply, in order. A block of a tool call says only
@@ -353,7 +354,8 @@ def _turns(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _content(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
     content = message["content"]
     if message["role"] == "tool":
-        result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message["tool_call_id"]}
+        call_id = plain_id(message["tool_call_id"])
+        result: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
         if content:
             result["content"] = _blocks(content) if isinstance(content, list) else content
         if message.get(IS_ERROR):
@@ -375,8 +377,8 @@ def _calling_turn(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for call in message["tool_calls"]:
         function = call["function"]
         arguments = arguments_object(function["arguments"]) or {}
-        use = {"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments}
-        calls.append(use)
+        use = {"type": "tool_use", "id": plain_id(call["id"]), "name": function["name"]}
+        calls.append(use | {"input": arguments})
     left_calls = iter(calls)
     kept = message.get(PROVIDER_DATA, {}).get(KEPT_BLOCKS)
     for block in kept if kept is not None else _blocks(message["content"] or ""):

@@ -15,6 +15,7 @@ from conductor_cli.core.mappings import only_keys
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis.base import ChatApi, Frame, Translate
 from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA, system_texts
+from conductor_cli.models.tool_schemas import bounded_id
 
 ITEMS: Final = "response_items"  # the key of a turn's items in `provider_data`
 _KEPT: Final = ("reasoning", "message", "function_call")  # the types of items that are sent back
@@ -116,7 +117,8 @@ def _result_item(message: Mapping[str, Any]) -> dict[str, Any]:
             output.insert(0, {"type": "input_text", "text": "Error:"})
     elif failed:
         output = f"Error: {output}"
-    return {"type": "function_call_output", "call_id": message["tool_call_id"], "output": output}
+    call_id = bounded_id(message["tool_call_id"])
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
 def _assistant_items(message: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -124,7 +126,8 @@ def _assistant_items(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     content = message["content"]
     calls = []
     for call in message.get("tool_calls", ()):
-        calls.append({"type": "function_call", "call_id": call["id"], **call["function"]})
+        call_id = bounded_id(call["id"])
+        calls.append({"type": "function_call", "call_id": call_id, **call["function"]})
     kept = message.get(PROVIDER_DATA, {}).get(ITEMS) or []
     text = ""
     for part in chain.from_iterable(map(_content, kept)):
