@@ -16,7 +16,7 @@ from conductor_cli.core.chat import Attachment, Message, Request, ToolCall
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.base import check_features
 from conductor_cli.models.chat_body import PIECE, JsonBody, chat_fields, plain_messages, with_texts
-from tests.models.kit import BYTES, CHART
+from tests.models.kit import BYTES, CHART, sent_to, spoken
 
 
 def content(attachment: Attachment) -> bytes:
@@ -136,3 +136,22 @@ def test_a_conversation_with_calls_needs_tools() -> None:
         check_features(
             "m", (), Request(messages=(Message(role="tool", content="Rain.", tool_call_id="a1"),))
         )
+
+
+@pytest.mark.parametrize("api", ["chat completions", "responses", "anthropic", "gemini"])
+def test_a_turn_that_says_nothing_is_left_out(api: str) -> None:
+    """Anthropic, Google and Moonshot refuse one; the last message is what is asked."""
+    request = Request(
+        messages=(
+            spoken("system", " \n"),
+            spoken("user", "Warm?"),
+            spoken("assistant", "\n\n"),
+            spoken("user", "\u200b"),
+            spoken("assistant", "Where?"),
+            spoken("user", "Oslo."),
+        )
+    )
+    sent = sent_to(api, request).json
+    turns = sent.get("messages") or sent.get("input") or sent["contents"]
+    assert len(turns) == 3
+    assert not {"system", "instructions", "systemInstruction"} & sent.keys()

@@ -25,6 +25,7 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -34,6 +35,7 @@ from conductor_cli.core.chat import Attachment, Message, ReadAttachment, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.mappings import only_keys
 from conductor_cli.core.serialization import encode_json
+from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.models.base import lower_limit
 from conductor_cli.models.presets import ThinkingField
 from conductor_cli.models.tool_schemas import api_name, object_schema
@@ -271,8 +273,9 @@ def request_body(
 
 def chat_fields(request: Request) -> dict[str, Any]:
     """Return the messages of a request, and its tools with what is to be done with them."""
+    messages = _without_blank(request.messages)
     fields: dict[str, Any] = {
-        "messages": [_message(message, request.read_attachment) for message in request.messages]
+        "messages": [_message(message, request.read_attachment) for message in messages]
     }
     if not request.tools:
         return fields
@@ -295,6 +298,17 @@ def chat_fields(request: Request) -> dict[str, Any]:
     if not request.parallel_tool_calls:
         fields["parallel_tool_calls"] = False
     return fields
+
+
+def _without_blank(messages: Sequence[Message]) -> list[Message]:
+    """Return messages without those that say nothing, which many APIs refuse, but for the last."""
+    kept = [message for message in messages[:-1] if _says_something(message)]
+    return [*kept, *messages[-1:]]
+
+
+def _says_something(message: Message) -> bool:
+    has_more = bool(message.attachments or message.tool_calls or message.role == "tool")
+    return has_more or not is_blank(message.content)
 
 
 def plain_messages(
