@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -20,6 +21,9 @@ KNOWN = (
     "description",
     "additionalProperties",
 )
+
+
+ANY_ARRAY = {"type": "array", "items": {}}
 
 
 def simple(schema: dict[str, Any]) -> dict[str, Any]:
@@ -46,6 +50,60 @@ def test_alternatives_at_the_top_become_one_object() -> None:
         "required": ["how"],
     }
     assert object_schema({"allOf": [by_url, by_path]})["required"] == ["how", "path", "url"]
+
+
+@pytest.mark.parametrize(
+    ("written", "sent"),
+    [
+        # OpenAI: array schema missing items
+        ({"type": "array"}, {"type": "array", "items": {}}),
+        ({"type": ["array", "null"]}, {"type": ["array", "null"], "items": {}}),
+        ({"anyOf": [{"type": "array"}, {"type": "null"}]},) * 2,
+        ({"type": "array", "items": {"type": "array"}},) * 2,
+        # A tuple until 2019-09
+        (
+            {"type": "array", "items": [{"type": "string"}, {"type": "array"}]},
+            {
+                "type": "array",
+                "items": {},
+                "prefixItems": [{"type": "string"}, {"type": "array", "items": {}}],
+            },
+        ),
+        (
+            {"type": "array", "items": [{}], "additionalItems": False},
+            {"type": "array", "prefixItems": [{}], "items": False},
+        ),
+        # A flag until draft 4
+        ({"minimum": 0, "exclusiveMinimum": True}, {"exclusiveMinimum": 0}),
+        ({"maximum": 9, "exclusiveMaximum": False}, {"maximum": 9}),
+        ({"exclusiveMaximum": 9},) * 2,
+        # Until draft 3, and what programs write for nothing
+        ({"type": "string", "required": True}, {"type": "string"}),
+        ({"type": "string", "enum": None, "default": None}, {"type": "string", "default": None}),
+        ({"properties": {"required": {"type": "string"}, "items": {}}},) * 2,
+        (True, True),
+    ],
+)
+def test_a_schema_of_an_older_draft_is_written_in_the_newest(written: Any, sent: Any) -> None:
+    """OpenAI and Anthropic check each tool's schema, and refuse the whole request for one fault."""
+    if written == sent and isinstance(written, dict):
+        sent = json.loads(json.dumps(written).replace('{"type": "array"}', json.dumps(ANY_ARRAY)))
+    schema = {"properties": {"a": written}, "$defs": {"b": {"properties": {"c": written}}}}
+    assert object_schema(schema) == {
+        "type": "object",
+        "properties": {"a": sent},
+        "$defs": {"b": {"properties": {"c": sent}}},
+    }
+
+
+def test_a_very_deep_schema_stays_as_it_is_below() -> None:
+    schema: dict[str, Any] = {"type": "array"}
+    for _ in range(60):
+        schema = {"type": "array", "items": schema}
+    sent = object_schema({"properties": {"a": schema}})["properties"]["a"]
+    for _ in range(60):
+        sent = sent["items"]
+    assert sent == {"type": "array"}
 
 
 def test_a_reference_at_the_top_is_followed() -> None:

@@ -35,8 +35,8 @@ Ten lines can grow to millions.
 def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return `schema` as that of an object with properties, which every API demands.
 
-    It says nothing of its dialect. Alternatives at the top become one object with the properties of
-    all. Only what every one of them requires is required then.
+    It says nothing of its dialect, and is written in the newest one. Alternatives at the top become
+    one object with the properties of all. Only what every one of them requires is required then.
     """
     for _ in range(_MAX_CHAIN):
         target = _named(schema, schema.get("$ref"))
@@ -62,7 +62,61 @@ def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     plain |= {"type": "object", "properties": properties}
     if required:
         plain["required"] = sorted(required)
-    return plain
+    return _in_newest_draft(plain)
+
+
+_SCHEMAS_BY_NAME: Final = ("properties", "patternProperties", "$defs", "definitions")
+_LISTED_SCHEMAS: Final = (*_BRANCHES, "prefixItems")
+_INNER_SCHEMAS: Final = ("items", "additionalProperties", "contains", "propertyNames", "not")
+_BOUNDS: Final = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
+
+
+def _in_newest_draft(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+    """Return a schema of any draft as one of 2020-12, by which OpenAI and Anthropic check it.
+
+    OpenAI also wants to be told what an array holds. Below `_MAX_DEPTH` a schema stays as it is.
+    """
+    if depth > _MAX_DEPTH:
+        return dict(schema)
+    newest = {name: value for name, value in schema.items() if not _is_misplaced(name, value)}
+    items = newest.get("items")
+    if isinstance(items, list):
+        newest["prefixItems"] = items
+        newest["items"] = newest.pop("additionalItems", {})
+    kinds = newest.get("type")
+    is_array = kinds == "array" or (isinstance(kinds, list) and "array" in kinds)
+    if is_array and "items" not in newest:
+        newest["items"] = {}
+    for exclusive, bound in _BOUNDS.items():
+        # A flag beside the bound, until draft 4
+        if newest.get(exclusive) is True and bound in newest:
+            newest[exclusive] = newest.pop(bound)
+        elif isinstance(newest.get(exclusive), bool):
+            del newest[exclusive]
+    for name in _SCHEMAS_BY_NAME:
+        if isinstance(named := newest.get(name), Mapping):
+            newest[name] = {key: _newest_part(part, depth) for key, part in named.items()}
+    for name in _LISTED_SCHEMAS:
+        if isinstance(listed := newest.get(name), list):
+            newest[name] = [_newest_part(part, depth) for part in listed]
+    for name in _INNER_SCHEMAS:
+        if name in newest:
+            newest[name] = _newest_part(newest[name], depth)
+    return newest
+
+
+def _newest_part(part: object, depth: int) -> object:
+    return _in_newest_draft(part, depth + 1) if isinstance(part, Mapping) else part
+
+
+def _is_misplaced(keyword: str, value: object) -> bool:
+    """Return whether a keyword has a value that it never has, which fails the whole request.
+
+    Until draft 3 a property said by itself that it is required.
+    """
+    if keyword == "required":
+        return not isinstance(value, list)
+    return value is None and keyword not in ("const", "default")
 
 
 def simple_schema(
