@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -40,9 +40,12 @@ from conductor_cli.models.refusals import (
     STREAM_FIELDS,
     largest_output,
     refuses_image_detail,
+    refuses_order,
     refuses_system_messages,
+    refuses_thinking,
     rejected_parameter,
     shorter_output,
+    wants_thinking,
 )
 from conductor_cli.models.reply_events import ReplyEventReader
 from conductor_cli.models.stream_decoder import (
@@ -50,6 +53,13 @@ from conductor_cli.models.stream_decoder import (
     UNLIMITED_TOKENS,
     ChatReplyDecoder,
     reply_limit,
+)
+from conductor_cli.models.strict_turns import (
+    are_by_turns,
+    by_turns,
+    lacks_thinking,
+    with_thinking,
+    without_system_messages,
 )
 from conductor_cli.models.worker_options import own_setting, rejected_setting
 from conductor_cli.system.threads import run_in_thread_if_large
@@ -65,9 +75,19 @@ LIST_SECONDS: Final = 3.0
 REFUSED_SCHEMA: Final = (
     "does not take this JSON Schema; it stands in words only, and the answer is checked"
 )
+UNTHINKING: Final = (
+    "does not think in this turn: the calls of tools in it were made by another model, or their "
+    "thinking is gone"
+)
 
 SYSTEM_MESSAGES: Final = "system messages"
 """Stands among the fields that a server refuses for messages of the role `system`."""
+
+ORDER: Final = "messages in this order"
+"""Stands among them for messages that are not questions and answers by turns."""
+
+LOST_THINKING: Final = "turns without their thinking"
+"""Stands among them for earlier turns of other models, whose thinking the server wants."""
 
 
 class ChatApiModel:
@@ -127,7 +147,7 @@ class ChatApiModel:
         ends = _end_of(request.deadline)
         await self._learn_server(request, ends)
         dropped = self._dropped
-        spared = frozenset[str]()
+        spared = dict[str, str]()  # What is left out of this request alone, with what is told of it
         while True:
             prepare = partial(self._prepare, request, dropped)
             dropped, max_tokens, body = await run_in_thread_if_large(
@@ -169,8 +189,10 @@ class ChatApiModel:
                 changed = self._changed_request(request, dropped, error)
                 if changed is None:
                     raise
-                if structured_output.is_invalid_schema(error.message):
-                    spared |= changed[1] - dropped
+                left_out = changed[1] - dropped
+                note = _note_of_this_alone(error, left_out)
+                if note:
+                    spared |= dict.fromkeys(left_out, note)
                 request, dropped = changed
 
     async def constraint_support(self) -> structured_output.Constraint:
@@ -258,17 +280,16 @@ class ChatApiModel:
         return ReplyEventReader(self._server.name, self._secrets, self._api, decoder)
 
     def _accept(
-        self, request: Request, dropped: frozenset[str], spared: frozenset[str]
+        self, request: Request, dropped: frozenset[str], spared: Mapping[str, str]
     ) -> list[str]:
         """Remember that the server takes a request: it answered without an error status.
 
-        `spared` are the fields that were left out for this request alone. Returns what the user is
-        told.
+        `spared` are the fields that were left out for this request alone, with what is told of
+        them. Returns what the user is told.
         """
-        self._dropped |= dropped - spared  # calls beside this one may have learned more
+        self._dropped |= dropped.difference(spared)  # calls beside this one may have learned more
         notes = self._new_notes(request)
-        if spared:
-            notes.append(f"{self._server.name} {REFUSED_SCHEMA}")
+        notes += [f"{self._server.name} {note}" for note in dict.fromkeys(spared.values())]
         return notes
 
     def _ended(self, reply: ReplyEventReader) -> Iterator[Chunk]:
@@ -308,6 +329,8 @@ class ChatApiModel:
         for field_name in MAX_TOKENS_FIELDS:
             instead[field_name] = f"as {self._max_tokens_field(self._dropped)}"
         instead[SYSTEM_MESSAGES] = "their text in front of the first question"
+        instead[ORDER] = "as questions and answers by turns"
+        instead[LOST_THINKING] = "with a note in its place"
         instead[ORIGINAL_DETAIL] = "as high"
         accepts = f"{self._server.name} does not accept"
         notes = []
@@ -347,19 +370,18 @@ class ChatApiModel:
         if not isinstance(error, ApiError):
             return None
         body = self._body(request, dropped)
-        has_system = any(message["role"] == "system" for message in body["messages"])
         # A template that fails is an error of the server to some.
-        if (
-            has_system
-            and error.status in (200, 400, 422, 500)
-            and refuses_system_messages(error.reported)
-        ):
-            return dropped | {SYSTEM_MESSAGES}
+        if error.status in (200, 400, 422, 500):
+            form = self._refused_form(request, body["messages"], error)
+            if form and form not in dropped:
+                return dropped | {form}
         if error.reason != "refused" or error.status not in (200, 400, 422):
             return None
         detail = finest_detail(request.messages, dropped)
         if detail and refuses_image_detail(error.reported):
             return dropped | {detail}
+        if "thinking" in body and refuses_thinking(error.reported):
+            return dropped | {"thinking"}
         if limit := largest_output(error.reported.message):
             self._raise_if_own_setting("max_tokens", body, error)
             is_new = limit != self._output_limit
@@ -375,6 +397,26 @@ class ChatApiModel:
         if name == "stream":
             return dropped | set(STREAM_FIELDS)
         return dropped | {name} if name else None
+
+    @staticmethod
+    def _refused_form(
+        request: Request, messages: Sequence[Mapping[str, Any]], error: ApiError
+    ) -> str:
+        """Return what a server refuses in the form of a conversation; empty where that is nothing.
+
+        The beginning of a reply that a request asks to be continued is no turn of it.
+        """
+        talk = messages
+        if request.prefill and messages[-1]["role"] == "assistant":
+            talk = messages[:-1]
+        has_system = any(message["role"] == "system" for message in talk)
+        if refuses_order(error.reported) and not are_by_turns(talk):
+            return ORDER
+        if has_system and refuses_system_messages(error.reported):
+            return SYSTEM_MESSAGES
+        if wants_thinking(error.reported) and lacks_thinking(talk):
+            return LOST_THINKING
+        return ""
 
     def _raise_if_own_setting(self, name: str, body: Mapping[str, Any], error: ApiError) -> None:
         """Raise a `ModelError` where the refused parameter is one of the worker's own settings."""
@@ -405,10 +447,15 @@ class ChatApiModel:
         request = replace(request, messages=with_details(request.messages, dropped))
         body = request_body(request, self._options, self._preset.budget, limit_field)
         body |= structured_output.constraint_fields(request, self._form, dropped)
-        begun = structured_output.prefill_fields(request, self._form, dropped)
-        body |= begun | {"messages": [*body["messages"], *begun.get("messages", ())]}
+        messages = body["messages"]
         if SYSTEM_MESSAGES in dropped:
-            body["messages"] = without_system_messages(body["messages"])
+            messages = without_system_messages(messages)
+        if ORDER in dropped:
+            messages = by_turns(messages)
+        if LOST_THINKING in dropped:
+            messages = with_thinking(messages)
+        begun = structured_output.prefill_fields(request, self._form, dropped)
+        body |= begun | {"messages": [*messages, *begun.get("messages", ())]}
         body |= self._api.additions(body)
         body[limit_field] = lower_limit(body[limit_field], self._output_limit)
         kept = {}
@@ -427,21 +474,16 @@ class ChatApiModel:
         return left[0]
 
 
-def without_system_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages whose system text stands in front of the first question of the user."""
-    texts = [str(message["content"]) for message in messages if message["role"] == "system"]
-    others = [dict(message) for message in messages if message["role"] != "system"]
-    for message in others:
-        if message["role"] == "user":
-            message["content"] = _with_text_before("\n\n".join(texts), message["content"])
-            return others
-    return [{"role": "user", "content": "\n\n".join(texts)}, *others]
+def _note_of_this_alone(error: ModelError, left_out: Collection[str]) -> str:
+    """Return what is told where a server refuses something of one request, and may take others.
 
-
-def _with_text_before(text: str, content: str | list[dict[str, Any]]) -> object:
-    if isinstance(content, str):
-        return f"{text}\n\n{content}"
-    return [{"type": "text", "text": text}, *content]
+    Empty where it takes it in no request.
+    """
+    if "response_format" in left_out and structured_output.is_invalid_schema(error.message):
+        return REFUSED_SCHEMA
+    if "thinking" in left_out and isinstance(error, ApiError) and refuses_thinking(error.reported):
+        return UNTHINKING
+    return ""
 
 
 def _end_of(deadline: float | None) -> float | None:

@@ -108,6 +108,55 @@ def refuses_system_messages(reported: ErrorBody) -> bool:
     return _SYSTEM_WORDS.search(reported.message) is not None
 
 
+_ORDER_WORDS: Final = re.compile(
+    r"""
+    \broles?\b.{0,30}\b(?:must|should)\ alternate | \bmust\ alternate\ between\b
+    | \bshould\ alternate\ with\ assistant | \brequests\ alternate\ between\b
+    | \bmultiple\ "\w+"\ roles\ in\ a\ row | \bsuccessive\ user\ or\ assistant\ messages
+    | \bunexpected\ role\b.{0,20}\bafter\ role | \bexpected\ last\ role
+    | \bfirst\ message\ must\b.{0,20}\buser\b | \blast\ message\b.{0,60}\buser\b
+    | \bmust\ (?:start|begin|end)\ with\ a\ user\ message
+    | \bassistant\ (?:message|response)\ prefill | \bassistant\ messages\ at\ the\ end
+    | \bturn\ comes\ immediately\ after
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+"""How servers refuse messages that are not questions and answers by turns.
+
+Mistral, Gemma and llama-server by their templates, Anthropic, Bedrock, Google, DeepSeek and
+Perplexity.
+"""
+
+
+def refuses_order(reported: ErrorBody) -> bool:
+    """Return whether a server refuses a conversation for the order of its messages."""
+    return _ORDER_WORDS.search(reported.message) is not None
+
+
+_WANTED_THINKING: Final = re.compile(
+    r"\breasoning_content\b.{0,80}\b(?:missing|passed back|required)"
+    r"|\bmissing\b.{0,20}\breasoning_content\b",
+    re.IGNORECASE,
+)
+"""How DeepSeek and Moonshot ask for the thinking of earlier turns."""
+
+
+def wants_thinking(reported: ErrorBody) -> bool:
+    """Return whether a server refuses a conversation for turns without their thinking."""
+    return _WANTED_THINKING.search(reported.message) is not None
+
+
+_UNSIGNED_WORDS: Final = re.compile(
+    r"\bexpected .?thinking.? or .?redacted_thinking.?, but found", re.IGNORECASE
+)
+"""How Anthropic says that a turn whose calls are answered now must begin with its thinking."""
+
+
+def refuses_thinking(reported: ErrorBody) -> bool:
+    """Return whether a model may not think before it goes on, since an earlier part is missing."""
+    return _UNSIGNED_WORDS.search(reported.message) is not None
+
+
 _DETAIL_WORDS: Final = re.compile(
     r"'auto', '(?:low|high)'|image_url\W.{0,20}\bdetail\b|content\[\d+\]\.detail\b"
     r"|\bmedia_?resolution",
