@@ -25,6 +25,7 @@ from tests.models.kit import (
     answering,
     broken_off,
     chunks_of,
+    in_turn,
     notes,
     page,
     play,
@@ -290,6 +291,60 @@ def test_a_form_that_is_refused_is_left_out_remembered_and_reported(
         [],
     ]
     assert not form(requests[-1])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Invalid schema for response_format 'reply': In context=(), 'required' is required",
+        "The specified schema produces a constraint that has too many states for serving.",
+        "The provided JSON schema contains features not supported by xgrammar.",
+        "Grammar error: Unimplemented keys: ['uniqueItems']",
+        "JSON schema conversion failed: Unrecognized schema: not",
+        "response_format is not a valid moonshot flavored json schema, details: <At path 'a'>",
+    ],
+)
+def test_a_schema_that_is_refused_for_what_is_in_it_leaves_the_next_one_its_place(
+    words: str,
+) -> None:
+    odd = replace(PLAIN, schema={"type": "object", "not": {}})
+
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if "not" in json.dumps(request.json.get("response_format")):
+            return await wire.json({"error": {"message": words, "code": 400}}, 400)
+        return await fine(request, wire)
+
+    preset = Preset(form="response_format", schemas=True)
+    both, requests = replies(script, odd, replace(PLAIN, schema=SCHEMA), preset=preset)
+    assert [[note.partition(" ")[2] for note in notes(chunks)] for chunks in both] == [
+        ["does not take this JSON Schema; it stands in words only, and the answer is checked"],
+        [],
+    ]
+    assert [list(form(call)) for call in requests] == [
+        ["response_format"],
+        [],
+        ["response_format"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "output_config.format.schema: For 'object' type, 'additionalProperties' must be set to false",
+        "output_format.schema: For 'array' type, property 'maxItems' is not supported",
+    ],
+)
+def test_claude_is_sent_a_schema_again_after_one_that_it_does_not_take(words: str) -> None:
+    odd = replace(PLAIN, schema={"type": "object", "not": {}})
+
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if "not" in json.dumps(request.json.get("output_config")):
+            error = {"type": "invalid_request_error", "message": words}
+            return await wire.json({"type": "error", "error": error}, 400)
+        return await speaking("Yes.")(request, wire)
+
+    _, requests = in_turn("anthropic", script, odd, replace(PLAIN, schema=SCHEMA))
+    assert ["output_config" in request.json for request in requests] == [True, False, True]
 
 
 def test_a_schema_that_a_model_did_not_keep_to_is_no_refused_field() -> None:

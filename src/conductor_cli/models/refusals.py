@@ -44,7 +44,7 @@ settings.
 
 _CONSTRAINT_WORDS: Final = re.compile(
     r"grammar|\bebnf\b|\bgbnf\b|json[ _-]?schema|(?:response|output)[ _-]format"
-    r"|structured[ _-]outputs?|\bguided",
+    r"|structured[ _-]outputs?|\bguided|\bschema produces a constraint",
     re.IGNORECASE,
 )
 """How servers speak of a constraint that they do not support, if they do not name the field."""

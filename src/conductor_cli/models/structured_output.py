@@ -177,10 +177,19 @@ def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _INVALID_SCHEMA: Final = re.compile(
-    r"\binvalid (?:json )?schema\b|\bschema\b.{0,60}\b(?:is invalid|not valid|too complex)",
-    re.IGNORECASE,
+    r"""
+    \binvalid\ (?:json\ )?schema\b | \bnot\ a\ valid\b.{0,40}\bschema\b
+    | \bschema\b.{0,60}\b(?:is\ invalid|not\ valid|too\ complex|produces|contains)\b
+    | \bschema\ conversion\ failed\b | \bformat\.schema\b | \bfor\ '\w+'\ type\b
+    | \bunimplemented\ keys\b
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
-"""How servers refuse one schema, and not the field that it is in."""
+"""How servers refuse one schema, and not the field that it is in.
+
+OpenAI, Groq, Moonshot, Google, vLLM, SGLang, llama-server, and Anthropic, which names the place in
+the schema.
+"""
 
 
 def is_invalid_schema(message: str) -> bool:
