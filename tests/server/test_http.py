@@ -193,6 +193,41 @@ def test_an_error_of_any_address_says_whether_to_ask_again(
     assert {name: headers[name] for name in names if name in headers} == told
 
 
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("//v1/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/messages", "/v1/messages"),
+        ("/v1/v1/messages/count_tokens", "/v1/messages/count_tokens"),
+        ("/responses/compact/", "/v1/responses/compact"),
+        ("/v1/completions", ""),
+    ],
+)
+def test_an_address_that_is_wrong_by_its_base_names_the_right_one(
+    stage: Stage, path: str, meant: str
+) -> None:
+    del stage
+    with serving() as server:
+        refused = httpx.post(f"{server.url}{path}", json={"question": "Why?"})
+    message = refused.json()["error"]["message"]
+    assert (refused.status_code, "the address is" in message) == (404, bool(meant))
+    assert f"{meant}: a base URL" in message or not meant
+
+
+def test_an_address_with_a_slash_at_its_end_is_answered_and_not_redirected(stage: Stage) -> None:
+    """Behind a proxy with TLS, a redirect leads to the address without it."""
+    stage.models["alpha"] = says("Yes.")
+    with serving() as server:
+        address = f"{server.url}/v1/chat/completions/"
+        answer = httpx.post(address, json={"question": "Why?"}, timeout=30)
+        models = httpx.get(f"{server.url}/v1/models/")
+        page = httpx.get(f"{server.url}/")
+    assert answer.json()["text"] == "Yes."
+    assert models.json()["data"][0]["id"] == "conductor"
+    assert page.headers["content-type"].startswith("text/html")
+
+
 def test_model_and_effort_choose_the_mode(stage: Stage) -> None:
     chosen = {
         ("conductor", ""): "auto",

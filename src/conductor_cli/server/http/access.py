@@ -121,10 +121,12 @@ class Access:
         self._bodies = Counter[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in {"http", "websocket"}:
+            return
+        # A redirect to the address without the slash would lead past a proxy with TLS in front
+        scope["path"] = scope["path"].rstrip("/") or "/"
         if scope["type"] == "websocket":
             await self._answer_socket(scope, receive, send)
-            return
-        if scope["type"] != "http":
             return
         scope[REQUEST_ID] = new_request_id()
         exchange = _Exchange(self, self._rules, scope[REQUEST_ID], receive, send)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -52,7 +52,7 @@ def build_app(registry: RunRegistry) -> Starlette:
     files = Files(store)
     batches = Batches(registry, store, partial(begin_batched, registry))
     registry.tasks = (batches.work, followed.watch)
-    return Starlette(
+    app = Starlette(
         routes=[
             *(Route(path, answer, methods=["POST"]) for path, answer in answers.items()),
             WebSocketRoute("/v1/responses", ResponsesSocket(answers["/v1/responses"])),
@@ -66,6 +66,8 @@ def build_app(registry: RunRegistry) -> Starlette:
         ],
         exception_handlers={HTTPException: _answer_error, Exception: _answer_error},
     )
+    app.router.redirect_slashes = False
+    return app
 
 
 async def _count_tokens(http: Request) -> dict[str, Any]:
@@ -137,6 +139,18 @@ class _ServerStatus:
         return siblings.running()
 
 
+_ADDRESSES: Final = (*APIS, "/v1/messages/count_tokens", "/v1/models", "/v1/files", "/v1/batches")
+
+
+def _meant(path: str) -> str:
+    """Return the address that a client means whose base URL lacks `/v1`, or has it twice."""
+    for address in sorted(_ADDRESSES, key=len, reverse=True):
+        if path.endswith(address.removeprefix("/v1")) and path != address:
+            base = "a base URL of OpenAI's clients ends in /v1, one of Anthropic's does not"
+            return f"; the address is {address}: {base}"
+    return ""
+
+
 async def _answer_error(http: Request, error: Exception) -> Response:
     """Answer what no route has: an unknown path, a wrong method, or a failure of this server."""
     status = getattr(error, "status_code", 500)
@@ -144,7 +158,8 @@ async def _answer_error(http: Request, error: Exception) -> Response:
         message = "the OpenAPI document is gone: docs/serve-reference.md lists the addresses"
         failure = RequestError(404, "not_found", message)
     elif status == 404:
-        failure = RequestError(404, "not_found", f"there is no {one_line(http.url.path)[:100]}")
+        message = f"there is no {one_line(http.url.path)[:100]}{_meant(http.url.path)}"
+        failure = RequestError(404, "not_found", message)
     elif status == 405:
         failure = RequestError(405, "method_not_allowed", f"{http.method} is not for this path")
     else:
