@@ -17,8 +17,10 @@ from tests.models.kit import (
     BYTES,
     CHART,
     TALKED,
+    WEATHER,
     in_turn,
     play,
+    refusing,
     speaking,
     text,
     user_request,
@@ -266,3 +268,64 @@ def test_a_bare_list_of_models_is_read(first: str) -> None:
 )
 def test_ollama_is_where_its_variable_says(value: str, address: str) -> None:
     assert ollama_address({"OLLAMA_HOST": value}) == address
+
+
+STOP_REFUSALS = [
+    ("Invalid 'stop': array too long. Expected an array with maximum length 4, but got an", 4),
+    ("len(stop) > 4 is not supported", 4),
+    ("* generation_config.stop_sequences: the number of stop_sequences must not exceed 5.", 5),
+]
+
+
+@pytest.mark.parametrize(("message", "most"), STOP_REFUSALS)
+def test_a_server_is_sent_as_many_stop_texts_as_it_takes(message: str, most: int) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if len(request.json.get("stop", ())) > most:
+            return await wire.json({"error": {"message": message, "param": "stop"}}, 400)
+        return await saying(*YES)(request, wire)
+
+    many = user_request(stop=tuple("abcdef"), asked=frozenset({"stop"}))
+    few = user_request(stop=("a", "b"), asked=frozenset({"stop"}))
+    with loopback(script) as server:
+        replies = play(ChatApiModel("m", f"{server.url}/v1"), many, few, many)
+    told = [f"does not accept so many stop texts; sent the first {most}"]
+    assert [notes(chunks) for chunks in replies] == [told, [], told]
+    sent = [request.json["stop"] for request in server.requests]
+    assert sent == [list("abcdef"), list("abcdef")[:most], ["a", "b"], list("abcdef")[:most]]
+
+
+def test_a_server_is_sent_descriptions_as_long_as_it_takes() -> None:
+    message = (
+        "Invalid 'tools[0].function.description': string too long. Expected a string with maximum "
+        "length 1024, but got a string with length 2000 instead."
+    )
+
+    def description(request: SeenRequest) -> str:
+        return str(request.json["tools"][0]["function"]["description"])
+
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if len(description(request)) > 1024:
+            error = {"message": message, "param": "tools[0].function.description"}
+            return await wire.json({"error": error}, 400)
+        return await saying(*YES)(request, wire)
+
+    long = user_request(tools=(replace(WEATHER, description="d" * 2000),))
+    with loopback(script) as server:
+        replies = play(ChatApiModel("m", f"{server.url}/v1"), long, user_request(tools=(WEATHER,)))
+    told = (
+        "does not accept such long descriptions of tools; sent the first 1,024 characters of each"
+    )
+    assert [notes(chunks) for chunks in replies] == [[told], []]
+    assert [len(description(request)) for request in server.requests] == [2000, 1024, 17]
+
+
+@pytest.mark.parametrize("field", ["stop", "seed", "temperature"])
+def test_what_a_client_asked_for_itself_is_told_each_time(field: str) -> None:
+    value: Any = {"stop": ("a",), "seed": 7, "temperature": 0.5}[field]
+    asked = user_request(**{field: value}, asked=frozenset({field}))
+    own = user_request(**{field: value})
+    refusal = refusing({field: {"message": f"Unsupported parameter: '{field}'"}}, saying(*YES))
+    with loopback(refusal) as server:
+        replies = play(ChatApiModel("m", f"{server.url}/v1"), own, asked, own, asked)
+    told = [f"does not accept {field}; sent without it"]
+    assert [notes(chunks) for chunks in replies] == [told, told, [], told]

@@ -187,6 +187,8 @@ class Request:
     """
     # How tokens are drawn besides, under OpenAI's names: `top_p`, `frequency_penalty`, …
     sampling: Mapping[str, Any] = field(default_factory=dict)
+    # Of temperature, seed and stop those that a client set: it is told of each that is left out
+    asked: frozenset[str] = frozenset()
     habit: Habit | None = None
     # A JSON Schema of the reply, for servers that enforce one
     schema: Mapping[str, Any] | None = None

@@ -31,13 +31,17 @@ from conductor_cli.models.chat_body import (
     image_details,
     request_body,
     with_details,
+    with_short_descriptions,
 )
 from conductor_cli.models.http import HttpClient, stream_limit
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
 from conductor_cli.models.refusals import (
     CONSTRAINT_FIELDS,
+    DESCRIPTIONS,
     MAX_TOKENS_FIELDS,
+    STOPS,
     STREAM_FIELDS,
+    allowed_amount,
     largest_output,
     refuses_image_detail,
     refuses_order,
@@ -126,6 +130,8 @@ class ChatApiModel:
         """The fields that this server refuses, or that made a reply useless."""
         self._output_limit: int | None = None
         """The most tokens of output that the model allows, where it had to say so."""
+        self._limits: dict[str, int] = {}
+        """How much of `STOPS` and `DESCRIPTIONS` the server allows, where it had to say so."""
         self._noted: set[str] = set()
         """The dropped fields, and the estimate, that the user knows of."""
 
@@ -317,7 +323,8 @@ class ChatApiModel:
         """Return a note for each dropped field that the user does not know of yet."""
         untold = self._dropped - self._noted
         # What a client asks for is told to each client.
-        untold |= self._dropped & request.sampling.keys()
+        untold |= self._dropped & (request.sampling.keys() | request.asked)
+        untold |= self._dropped & self._exceeded(request)
         untold |= self._dropped & image_details(request.messages)
         if IMAGE_DETAIL in untold:
             untold -= {ORIGINAL_DETAIL}
@@ -329,6 +336,9 @@ class ChatApiModel:
         for field_name in MAX_TOKENS_FIELDS:
             instead[field_name] = f"as {self._max_tokens_field(self._dropped)}"
         instead[SYSTEM_MESSAGES] = "their text in front of the first question"
+        for what, most in self._limits.items():
+            unit = " characters of each" if what == DESCRIPTIONS else ""
+            instead[what] = f"the first {most:,}{unit}"
         instead[ORDER] = "as questions and answers by turns"
         instead[LOST_THINKING] = "with a note in its place"
         instead[ORIGINAL_DETAIL] = "as high"
@@ -382,6 +392,13 @@ class ChatApiModel:
             return dropped | {detail}
         if "thinking" in body and refuses_thinking(error.reported):
             return dropped | {"thinking"}
+        exceeded = allowed_amount(error.reported.message)
+        if exceeded is not None:
+            what, most = exceeded
+            known = self._limits.get(what, most)
+            if what not in dropped or most < known:
+                self._limits[what] = min(most, known)
+                return dropped | {what}
         if limit := largest_output(error.reported.message):
             self._raise_if_own_setting("max_tokens", body, error)
             is_new = limit != self._output_limit
@@ -397,6 +414,16 @@ class ChatApiModel:
         if name == "stream":
             return dropped | set(STREAM_FIELDS)
         return dropped | {name} if name else None
+
+    def _exceeded(self, request: Request) -> frozenset[str]:
+        """Return of which of its limits the server is asked for more."""
+        exceeded = set[str]()
+        if len(request.stop) > self._limits.get(STOPS, len(request.stop)):
+            exceeded.add(STOPS)
+        for tool in request.tools:
+            if len(tool.description) > self._limits.get(DESCRIPTIONS, len(tool.description)):
+                exceeded.add(DESCRIPTIONS)
+        return frozenset(exceeded)
 
     @staticmethod
     def _refused_form(
@@ -456,6 +483,10 @@ class ChatApiModel:
             messages = with_thinking(messages)
         begun = structured_output.prefill_fields(request, self._form, dropped)
         body |= begun | {"messages": [*messages, *begun.get("messages", ())]}
+        if STOPS in dropped and body.get("stop"):
+            body["stop"] = body["stop"][: self._limits[STOPS]]
+        if DESCRIPTIONS in dropped:
+            body |= with_short_descriptions(body, self._limits[DESCRIPTIONS])
         body |= self._api.additions(body)
         body[limit_field] = lower_limit(body[limit_field], self._output_limit)
         kept = {}

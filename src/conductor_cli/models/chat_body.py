@@ -311,6 +311,17 @@ def _says_something(message: Message) -> bool:
     return has_more or not is_blank(message.content)
 
 
+def with_short_descriptions(body: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """Return the tools of a body with at most so many characters in each description."""
+    tools = []
+    for tool in body.get("tools", ()):
+        function = dict(tool["function"])
+        if "description" in function:
+            function["description"] = function["description"][:most]
+        tools.append({**tool, "function": function})
+    return {"tools": tools} if tools else {}
+
+
 def plain_messages(
     messages: Iterable[Mapping[str, Any]], call_id: Callable[[str], str]
 ) -> list[dict[str, Any]]:

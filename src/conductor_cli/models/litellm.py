@@ -172,7 +172,9 @@ class LiteLLM:
         try:
             async with asyncio.timeout_at(ends):
                 opened, dropped = await self._open(request)
-            left_out = (dropped - self._dropped) | (dropped & image_details(request.messages))
+            # What a client asks for is told to each client.
+            asked = image_details(request.messages) | request.sampling.keys() | request.asked
+            left_out = (dropped - self._dropped) | (dropped & asked)
             if IMAGE_DETAIL in left_out:
                 left_out -= {ORIGINAL_DETAIL}
             for name in sorted(left_out):

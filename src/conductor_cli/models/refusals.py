@@ -179,6 +179,28 @@ MIN_REPLY_TOKENS: Final = 256
 shorter.
 """
 
+STOPS: Final = "so many stop texts"
+DESCRIPTIONS: Final = "such long descriptions of tools"
+"""Stand among the fields that a server refuses where it takes fewer, or shorter ones."""
+
+_AMOUNTS: Final[Mapping[str, re.Pattern[str]]] = {
+    STOPS: re.compile(
+        r"\bstop(?:_sequences)?\b.{0,60}(?:maximum length|must not exceed|>) ?(\d{1,3})\b"
+    ),
+    DESCRIPTIONS: re.compile(r"\.description\b.{0,60}maximum length (\d{2,6})\b"),
+}
+"""How OpenAI, Google and Groq say how many of the one, or characters of the other, they take."""
+
+
+def allowed_amount(message: str) -> tuple[str, int] | None:
+    """Return of which of these a server takes only so much; None where that is not the reason."""
+    for what, words in _AMOUNTS.items():
+        match = words.search(message)
+        if match is not None:
+            return what, int(match[1])
+    return None
+
+
 _OUTPUT_LIMIT: Final = re.compile(
     r"""
     supports\ at\ most\ (\d{1,7})\ (?:completion|output)\ tokens

@@ -773,10 +773,21 @@ def _as_client_asks(request: Request, client: Conversation) -> Request:
     seed = request.seed
     if client.seed is not None:
         seed = client.seed
-    asks_for_itself = (temperature, seed) != (request.temperature, request.seed)
-    if asks_for_itself or client.stop or client.sampling:
+    asked = set[str]()
+    if temperature != request.temperature:
+        asked.add("temperature")
+    if client.seed is not None:
+        asked.add("seed")
+    if client.stop:
+        asked.add("stop")
+    if asked or client.sampling:
         request = replace(
-            request, temperature=temperature, seed=seed, stop=client.stop, sampling=client.sampling
+            request,
+            temperature=temperature,
+            seed=seed,
+            stop=client.stop,
+            sampling=client.sampling,
+            asked=frozenset(asked),
         )
     if not client.tools:
         return request
