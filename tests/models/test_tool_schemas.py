@@ -8,8 +8,19 @@ from typing import Any
 
 import pytest
 
+from conductor_cli.core.chat import Tool
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.tool_schemas import api_name, object_schema, original_names, simple_schema
+from conductor_cli.models.tool_schemas import (
+    api_key,
+    api_name,
+    object_schema,
+    original_keys,
+    original_names,
+    simple_schema,
+    with_api_keys,
+)
+from tests.models.kit import asked_by, calls, user_request
+from tests.servers import SeenRequest, Speaker, Wire, delta, saying, usage
 
 KNOWN = (
     "type",
@@ -218,3 +229,58 @@ def test_any_other_name_is_changed_to_one_that_every_api_takes(name: str) -> Non
 def test_names_that_differ_stay_different() -> None:
     names = ["a/b", "a.b", "a b", "a_b", "x" * 64 + "1", "x" * 64 + "2"]
     assert len({api_name(name) for name in names}) == len(names)
+
+
+ODD: dict[str, Any] = {
+    "type": "object",
+    "properties": {"$top": {"type": "integer"}, "filter[id]": {"type": "string"}, "city": {}},
+    "required": ["$top", "city"],
+}
+LONG_KEY = "settings__approved__or__denied__countries__or__regions__approved__list"
+
+
+def test_arguments_are_offered_under_names_that_every_api_takes() -> None:
+    """Anthropic refuses the whole request for another one."""
+    offered = with_api_keys(object_schema(ODD))
+    pattern = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+    assert all(pattern.fullmatch(name) for name in offered["properties"])
+    assert offered["required"] == sorted([api_key("$top"), "city"], key=len, reverse=True)
+    assert list(offered["properties"].values()) == list(ODD["properties"].values())
+    assert with_api_keys(object_schema({"properties": {"a.b-c_1": {}}})) == {
+        "type": "object",
+        "properties": {"a.b-c_1": {}},
+    }
+    assert pattern.fullmatch(api_key(LONG_KEY))
+    assert api_key(LONG_KEY) != api_key(LONG_KEY + "s")
+    odd = Tool(name="odd", parameters={"anyOf": [ODD, {"properties": {LONG_KEY: {}}}]})
+    assert original_keys([odd, Tool(name="plain", parameters={"properties": {"a": {}}})]) == {
+        "odd": {api_key(name): name for name in ("$top", "filter[id]", LONG_KEY)}
+    }
+
+
+@pytest.mark.parametrize("api", ["chat completions", "responses", "anthropic", "gemini"])
+def test_a_call_has_the_names_of_its_tool_again(api: str) -> None:
+    tools = (Tool(name="odd", parameters=ODD), Tool(name="plain", parameters={}))
+
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        speaker = Speaker(request, wire)
+        await speaker.begin()
+        arguments = json.dumps({api_key("$top"): 3, "city": "Oslo", "more": [1]})
+        await speaker.call("odd", arguments[:9], arguments[9:])
+        await speaker.call("plain", '{"$top', '": 1}')
+        await speaker.end()
+
+    chunks, (request,) = asked_by(api, script, user_request(tools=tools))
+    assert f'"{api_key("filter[id]")}"' in request.body.decode()
+    assert [json.loads(call.arguments) for call in calls(chunks)] == [
+        {"$top": 3, "city": "Oslo", "more": [1]},
+        {"$top": 1},
+    ]
+
+
+def test_a_call_that_is_cut_in_its_arguments_is_none() -> None:
+    tools = (Tool(name="odd", parameters=ODD),)
+    call = {"index": 0, "id": "c", "function": {"name": "odd", "arguments": '{"$t'}}
+    script = saying(delta(tool_calls=[call]), delta(finish="length"), usage())
+    chunks, _ = asked_by("chat completions", script, user_request(tools=tools))
+    assert (calls(chunks), chunks[-1].finish) == ((), "length")

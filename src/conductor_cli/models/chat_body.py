@@ -38,7 +38,7 @@ from conductor_cli.core.serialization import encode_json
 from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.models.base import lower_limit
 from conductor_cli.models.presets import ThinkingField
-from conductor_cli.models.tool_schemas import api_name, object_schema
+from conductor_cli.models.tool_schemas import api_name, object_schema, with_api_keys
 
 PIECE: Final = 3 * 64 * 1024
 """Bytes of a file that are encoded at once: a multiple of three, so that the pieces join to one
@@ -286,7 +286,7 @@ def chat_fields(request: Request) -> dict[str, Any]:
             function["description"] = tool.description
         # A tool without arguments has an empty object of them: servers refuse a schema that is no
         # object's.
-        function["parameters"] = object_schema(tool.parameters)
+        function["parameters"] = with_api_keys(object_schema(tool.parameters))
         fields["tools"].append({"type": "function", "function": function})
     if isinstance(request.tool_choice, Tool):
         fields["tool_choice"] = {

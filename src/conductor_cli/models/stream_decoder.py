@@ -33,7 +33,7 @@ from conductor_cli.models.chat_usage import stated_cost, usage_of
 from conductor_cli.models.end_words import NO_END_WORD, finish_of, note_of
 from conductor_cli.models.presets import CostSource
 from conductor_cli.models.tool_call_decoder import ToolCallDecoder
-from conductor_cli.models.tool_schemas import original_names
+from conductor_cli.models.tool_schemas import original_keys, original_names
 
 # Tokens of a reply where none were asked for: the most that a model writes at once
 UNLIMITED_TOKENS: Final = 128_000
@@ -98,7 +98,11 @@ class ChatReplyDecoder:
         self._blank = True
         tools = [tool.name for tool in request.tools]
         self._calls = ToolCallDecoder(
-            secrets, turn=len(request.messages), names=original_names(tools), tools=tools
+            secrets,
+            turn=len(request.messages),
+            names=original_names(tools),
+            tools=tools,
+            keys=original_keys(request.tools),
         )
         self._kept = _Kept()
         # What content passes: half characters wait, thinking is separated, keys are redacted

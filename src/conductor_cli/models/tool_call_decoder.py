@@ -74,8 +74,8 @@ class ToolCallDecoder:
     """The calls of one reply.
 
     `turn` is the number of the messages before it, for ids that have to be made. `names` has the
-    names of tools by those under which they were offered, where they differ. `tools` are those that
-    may be called.
+    names of tools by those under which they were offered, where they differ, `keys` the same of the
+    arguments of a tool. `tools` are those that may be called.
     """
 
     def __init__(
@@ -84,11 +84,14 @@ class ToolCallDecoder:
         turn: int = 0,
         names: Mapping[str, str] | None = None,
         tools: Iterable[str] = (),
+        keys: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self._secrets = secrets
         self._turn = turn
         self._names = names or {}
         self._tools = frozenset(tools)
+        self._keys = keys or {}
+        self._holds_back = False
         self._calls: list[_Call] = []
         self._length = 0
         self._shown = 0
@@ -126,6 +129,10 @@ class ToolCallDecoder:
             # may be an earlier one again, or several in one.
             if not call.name or call.twin is not None or self._is_wrapper(call):
                 continue
+            # Arguments that are written anew are known at the end, and calls stay in their order.
+            self._holds_back = self._holds_back or call.name in self._keys
+            if self._holds_back and not call.shown:
+                continue
             if call.held.strip() == "{}":  # The arguments may follow
                 if not call.shown:
                     yield self._first_delta(call, "")
@@ -141,6 +148,8 @@ class ToolCallDecoder:
             _settle(call)
         self._drop_repetitions()
         self._unwrap()
+        for call in self._calls:
+            self._rename_arguments(call)
         texts = ["".join(call.arguments).strip() for call in self._calls]
         self.cut_off = not complete and any(arguments_object(text) is None for text in texts)
         if self.cut_off:
@@ -199,6 +208,18 @@ class ToolCallDecoder:
                 first.held = call.held
                 first.redactor = call.redactor
         self._calls = kept
+
+    def _rename_arguments(self, call: _Call) -> None:
+        """Give the arguments of a call the names that they were not offered under."""
+        keys = self._keys.get(call.name)
+        given = arguments_object("".join(call.arguments)) if keys else None
+        if not keys or given is None or keys.keys().isdisjoint(given):
+            return
+        renamed = {keys.get(name, name): value for name, value in given.items()}
+        text = json.dumps(renamed, ensure_ascii=False)
+        call.arguments = [text]
+        call.redactor = StreamRedactor(self._secrets)
+        call.held = call.redactor.feed(text)
 
     def _is_wrapper(self, call: _Call) -> bool:
         """Return whether a call is of OpenAI's own tool that calls several of those offered."""

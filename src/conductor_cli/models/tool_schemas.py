@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
+from conductor_cli.core.chat import Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.mappings import without_keys
 from conductor_cli.models.base import table_of, tables_in
@@ -38,6 +39,10 @@ def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     It says nothing of its dialect, and is written in the newest one. Alternatives at the top become
     one object with the properties of all. Only what every one of them requires is required then.
     """
+    return _in_newest_draft(_as_object(schema))
+
+
+def _as_object(schema: Mapping[str, Any]) -> dict[str, Any]:
     for _ in range(_MAX_CHAIN):
         target = _named(schema, schema.get("$ref"))
         if target is None:
@@ -62,7 +67,7 @@ def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     plain |= {"type": "object", "properties": properties}
     if required:
         plain["required"] = sorted(required)
-    return _in_newest_draft(plain)
+    return plain
 
 
 _SCHEMAS_BY_NAME: Final = ("properties", "patternProperties", "$defs", "definitions")
@@ -241,6 +246,46 @@ def api_name(name: str) -> str:
     readable = _FORBIDDEN.sub("_", name)[: MAX_NAME - _DIGITS - 2]
     mark = "" if re.match("[A-Za-z_]", readable) else "_"
     return f"{mark}{readable}_{sha256(name.encode('utf-8', 'replace')).hexdigest()[:_DIGITS]}"
+
+
+_KEY: Final = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME}}}")
+_FORBIDDEN_IN_KEYS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def api_key(name: str) -> str:
+    """Return the name under which an argument of a tool is offered to a model.
+
+    Anthropic refuses the whole request for one such as `$top` or `filter[id]`.
+    """
+    if _KEY.fullmatch(name):
+        return name
+    readable = _FORBIDDEN_IN_KEYS.sub("_", name)[: MAX_NAME - _DIGITS - 1]
+    return f"{readable}_{sha256(name.encode('utf-8', 'replace')).hexdigest()[:_DIGITS]}"
+
+
+def with_api_keys(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema of a tool's arguments with the names that are offered."""
+    properties = table_of(schema.get("properties"))
+    if all(_KEY.fullmatch(name) for name in properties):
+        return schema
+    changed = {**schema, "properties": {api_key(name): properties[name] for name in properties}}
+    if "required" in schema:
+        changed["required"] = [api_key(name) for name in _names(schema["required"])]
+    return changed
+
+
+def original_keys(tools: Iterable[Tool]) -> dict[str, dict[str, str]]:
+    """Return the names of arguments by those that are offered, where they differ, by tool."""
+    keys_by_tool = {}
+    for tool in tools:
+        keys = {}
+        for name in _as_object(tool.parameters)["properties"]:
+            offered = api_key(name)
+            if offered != name:
+                keys[offered] = name
+        if keys:
+            keys_by_tool[tool.name] = keys
+    return keys_by_tool
 
 
 def original_names(names: Iterable[str]) -> dict[str, str]:
