@@ -317,6 +317,22 @@ def test_a_server_that_does_not_stream_gives_the_same_calls() -> None:
     assert chunks[-1].provider_data == {"anthropic_blocks": kept}
 
 
+def test_thinking_that_is_empty_is_not_given_back() -> None:
+    """`each thinking block must contain thinking`: gateways send such blocks, without a signature.
+
+    One without a text that is signed is Claude's own.
+    """
+    empty = (start(0, type="thinking", thinking="", signature=""), stop(0))
+    signed = (
+        start(1, type="thinking", thinking="", signature=""),
+        delta(1, type="signature_delta", signature="EqQB"),
+        stop(1),
+    )
+    kept = tool_reply(*empty, *signed, *TWO_CALLS)[-1].provider_data["anthropic_blocks"]
+    assert [block["type"] for block in kept] == ["thinking", "text", "tool_use", "tool_use"]
+    assert kept[0] == {"type": "thinking", "thinking": "", "signature": "EqQB"}
+
+
 def test_thinking_is_given_back_unchanged_and_results_come_in_one_message() -> None:
     turn = tool_reply(*THOUGHT, *TWO_CALLS)
     provider_data = turn[-1].provider_data

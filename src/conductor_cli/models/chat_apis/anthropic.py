@@ -229,13 +229,12 @@ class _Block:
     def kept(self) -> dict[str, Any] | None:
         """Return the block as it is given back.
 
-        None for one that cannot be, as a text of white space alone.
+        None for one that cannot be, as a text of white space alone, or empty thinking.
         """
         if self.kind == "tool_use":
             return {"type": self.kind}
         fields = {name: "".join(pieces) for name, pieces in self._pieces.items()}
-        blank = not fields or (self.kind == "text" and not fields["text"].strip())
-        if blank:
+        if not any(field.strip() for field in fields.values()):
             return None
         return {"type": self.kind, **fields}
 
