@@ -329,3 +329,55 @@ def test_what_a_client_asked_for_itself_is_told_each_time(field: str) -> None:
         replies = play(ChatApiModel("m", f"{server.url}/v1"), own, asked, own, asked)
     told = [f"does not accept {field}; sent without it"]
     assert [notes(chunks) for chunks in replies] == [told, told, [], told]
+
+
+CHOICE_REFUSALS = [
+    "Thinking mode does not support this tool_choice",
+    "The tool_choice parameter does not support being set to required or object in thinking mode",
+]
+
+
+@pytest.mark.parametrize("message", CHOICE_REFUSALS)
+def test_a_model_that_cannot_be_made_to_call_is_asked_anyway(message: str) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if request.json.get("tool_choice", "none") != "none":
+            return await wire.json({"error": {"message": message}}, 400)
+        return await saying(*YES)(request, wire)
+
+    forced = user_request(tools=(WEATHER,), tool_choice="required")
+    one = user_request(tools=(WEATHER,), tool_choice=WEATHER)
+    none = user_request(tools=(WEATHER,), tool_choice="none")
+    with loopback(script) as server:
+        replies = play(ChatApiModel("m", f"{server.url}/v1"), forced, one, none)
+    told = "cannot be made to call a tool in this turn; it was left to the model"
+    assert [
+        [chunk.note.partition(" ")[2] for chunk in chunks if chunk.note] for chunks in replies
+    ] == [
+        [told],
+        [told],
+        [],
+    ]
+    choices = [request.json.get("tool_choice") for request in server.requests]
+    assert (choices[0], choices[1], choices[3:]) == ("required", None, [None, "none"])
+
+
+@pytest.mark.parametrize(
+    ("limit", "thinking", "told"),
+    [
+        (None, 8000, ""),
+        (8001, 8000, ""),
+        (8000, 4000, "at most 4,000 tokens"),
+        (500, None, "no tokens"),
+    ],
+)
+def test_claude_thinks_less_where_a_client_wants_a_short_reply(
+    limit: int | None, thinking: int | None, told: str
+) -> None:
+    """`max_tokens` must be greater than `thinking.budget_tokens`."""
+    request = user_request(max_tokens=limit)
+    (chunks,), (seen,) = in_turn("anthropic", speaking("Yes."), request, thinking_budget=8000)
+    assert seen.json["thinking"].get("budget_tokens") == thinking
+    assert seen.json["max_tokens"] > (thinking or 0)
+    said = [chunk.note for chunk in chunks if "thinks with" in chunk.note]
+    assert len(said) == bool(told)
+    assert all(told in note for note in said)

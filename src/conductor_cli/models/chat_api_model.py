@@ -28,7 +28,9 @@ from conductor_cli.models.chat_body import (
     ORIGINAL_DETAIL,
     JsonBody,
     finest_detail,
+    fitting_budget,
     image_details,
+    note_of_budget,
     request_body,
     with_details,
     with_short_descriptions,
@@ -47,6 +49,7 @@ from conductor_cli.models.refusals import (
     refuses_order,
     refuses_system_messages,
     refuses_thinking,
+    refuses_tool_choice,
     rejected_parameter,
     shorter_output,
     wants_thinking,
@@ -79,6 +82,7 @@ LIST_SECONDS: Final = 3.0
 REFUSED_SCHEMA: Final = (
     "does not take this JSON Schema; it stands in words only, and the answer is checked"
 )
+UNFORCED: Final = "cannot be made to call a tool in this turn; it was left to the model"
 UNTHINKING: Final = (
     "does not think in this turn: the calls of tools in it were made by another model, or their "
     "thinking is gone"
@@ -295,7 +299,8 @@ class ChatApiModel:
         """
         self._dropped |= dropped.difference(spared)  # calls beside this one may have learned more
         notes = self._new_notes(request)
-        notes += [f"{self._server.name} {note}" for note in dict.fromkeys(spared.values())]
+        of_this_alone = dict.fromkeys([*spared.values(), *self._budget_notes(request)])
+        notes += [f"{self._server.name} {note}" for note in of_this_alone]
         return notes
 
     def _ended(self, reply: ReplyEventReader) -> Iterator[Chunk]:
@@ -392,6 +397,9 @@ class ChatApiModel:
             return dropped | {detail}
         if "thinking" in body and refuses_thinking(error.reported):
             return dropped | {"thinking"}
+        is_forced = body.get("tool_choice", "none") != "none"
+        if is_forced and refuses_tool_choice(error.reported):
+            return dropped | {"tool_choice"}
         exceeded = allowed_amount(error.reported.message)
         if exceeded is not None:
             what, most = exceeded
@@ -472,7 +480,10 @@ class ChatApiModel:
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
         limit_field = self._max_tokens_field(dropped)
         request = replace(request, messages=with_details(request.messages, dropped))
-        body = request_body(request, self._options, self._preset.budget, limit_field)
+        options = dict(self._options)
+        if (budget := self._fitting_budget(request)) is not None:
+            options["thinking_budget"] = budget
+        body = request_body(request, options, self._preset.budget, limit_field)
         body |= structured_output.constraint_fields(request, self._form, dropped)
         messages = body["messages"]
         if SYSTEM_MESSAGES in dropped:
@@ -495,6 +506,18 @@ class ChatApiModel:
                 kept[name] = value
         return kept
 
+    def _fitting_budget(self, request: Request) -> int | None:
+        """Return what a model may think in a reply that is shorter than its budget; else None."""
+        is_bounded = self._api.budget_fits_reply or self._preset.budget == "openrouter"
+        if not is_bounded:
+            return None
+        limits = (request.max_tokens, self._options.get("max_tokens"), self._output_limit)
+        return fitting_budget(self._options, lower_limit(*limits))
+
+    def _budget_notes(self, request: Request) -> list[str]:
+        budget = self._fitting_budget(request)
+        return [] if budget is None else [note_of_budget(budget)]
+
     def _max_tokens_field(self, dropped: frozenset[str]) -> str:
         """Return the server's name for the limit on a reply's tokens.
 
@@ -514,6 +537,8 @@ def _note_of_this_alone(error: ModelError, left_out: Collection[str]) -> str:
         return REFUSED_SCHEMA
     if "thinking" in left_out and isinstance(error, ApiError) and refuses_thinking(error.reported):
         return UNTHINKING
+    if "tool_choice" in left_out:
+        return UNFORCED
     return ""
 
 

@@ -225,6 +225,26 @@ def with_details(messages: tuple[Message, ...], dropped: Collection[str]) -> tup
     return tuple(changed)
 
 
+LEAST_BUDGET: Final = 1024  # Tokens of thinking below which Anthropic takes no budget
+
+
+def fitting_budget(options: Mapping[str, Any], most: int | None) -> int | None:
+    """Return the thinking budget for a reply of at most so many tokens, which count both.
+
+    None where that of the worker fits, or there is none.
+    """
+    budget = options.get("thinking_budget")
+    if not budget or most is None or budget < most:
+        return None
+    return most // 2 if most // 2 >= LEAST_BUDGET else 0
+
+
+def note_of_budget(budget: int) -> str:
+    """Return the notice about a thinking budget that was made to fit."""
+    amount = f"at most {budget:,} tokens" if budget else "no tokens"
+    return f"thinks with {amount}, because this reply may have fewer than its thinking_budget"
+
+
 def _budget_fields(form: ThinkingField, tokens: int | None) -> dict[str, Any]:
     """Return a thinking budget in the body of a request.
 

@@ -32,13 +32,15 @@ from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError, ModelErrorReason
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models import api_errors
-from conductor_cli.models.base import ALL_FEATURES, Features, check_features
+from conductor_cli.models.base import ALL_FEATURES, Features, check_features, lower_limit
 from conductor_cli.models.chat_body import (
     IMAGE_DETAIL,
     KEPT,
     ORIGINAL_DETAIL,
     finest_detail,
+    fitting_budget,
     image_details,
+    note_of_budget,
     plain_messages,
     request_body,
     with_details,
@@ -180,6 +182,9 @@ class LiteLLM:
             for name in sorted(left_out):
                 instead = "as high" if name == ORIGINAL_DETAIL else "without it"
                 yield Chunk(note=f"{self._model} does not accept {name}; sent {instead}")
+            budget = self._fitting_budget(request)
+            if budget is not None:
+                yield Chunk(note=f"{self._model} {note_of_budget(budget)}")
             self._dropped |= dropped
             most = self._most_tokens(request)
             reply = ChatReplyDecoder(request, self._secrets, most_tokens=most, server=self._model)
@@ -206,6 +211,11 @@ class LiteLLM:
             if opened is not None:
                 with suppress(Exception):
                     await opened.aclose()
+
+    def _fitting_budget(self, request: Request) -> int | None:
+        return fitting_budget(
+            self._options, lower_limit(request.max_tokens, self._options.get("max_tokens"))
+        )
 
     def _most_tokens(self, request: Request) -> int | None:
         """Return how many tokens a reply may have, with those of its thinking."""
@@ -294,7 +304,10 @@ class LiteLLM:
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
         request = replace(request, messages=with_details(request.messages, dropped))
-        chat = request_body(request, self._options, "thinking")
+        options = dict(self._options)
+        if (budget := self._fitting_budget(request)) is not None:
+            options["thinking_budget"] = budget
+        chat = request_body(request, options, "thinking")
         messages = plain_messages(chat["messages"], id_of_chat(self._model))
         headers = self._options.get("headers", {})
         body = {

@@ -146,6 +146,19 @@ def wants_thinking(reported: ErrorBody) -> bool:
     return _WANTED_THINKING.search(reported.message) is not None
 
 
+_CHOICE_WORDS: Final = re.compile(
+    r"\btool_choice\b.{0,40}\b(?:not|n't) support|\bnot support\b.{0,40}\btool_choice\b"
+    r"|\btool_choice forces\b",
+    re.IGNORECASE,
+)
+"""How DeepSeek, Alibaba and Anthropic say that a model cannot be made to call a tool."""
+
+
+def refuses_tool_choice(reported: ErrorBody) -> bool:
+    """Return whether a model may not be made to call a tool, as one that thinks."""
+    return _CHOICE_WORDS.search(reported.message) is not None
+
+
 _UNSIGNED_WORDS: Final = re.compile(
     r"\bexpected .?thinking.? or .?redacted_thinking.?, but found", re.IGNORECASE
 )

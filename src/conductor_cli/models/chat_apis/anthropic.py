@@ -286,6 +286,7 @@ class AnthropicMessages(ChatApi):
         "output_config": "response_format",
     }
     unsupported = frozenset({"seed", "presence_penalty", "frequency_penalty", "logit_bias"})
+    budget_fits_reply = True
     last = ("message_stop",)
 
     def takes_image_detail(self, model: str) -> bool:  # noqa: ARG002 - none does

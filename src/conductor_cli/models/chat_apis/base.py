@@ -37,7 +37,8 @@ class ChatApi:
     `path` is below the base URL. `renamed` has an API's own names of parameters in snake case, and
     the names that chat completions has for them; errors give them in snake case, in camel case or
     as words. `unsupported` are the parameters of chat completions that an API does not have,
-    `features` is what can be sent besides text. `last` are the types of the frames that end a
+    `features` is what can be sent besides text. With `budget_fits_reply` a model may not be allowed
+    to think as much as its whole reply may have. `last` are the types of the frames that end a
     reply, in an API whose streams do not end with `[DONE]`.
     """
 
@@ -45,6 +46,7 @@ class ChatApi:
     renamed: Mapping[str, str] = {}
     unsupported: frozenset[str] = frozenset()
     features: Features = ALL_FEATURES
+    budget_fits_reply = False
     last: Collection[str] = ()
 
     def path_of(self, model: str) -> str:  # noqa: ARG002 - most APIs have one path for all models
