@@ -151,6 +151,21 @@ def test_a_conversation_with_tools_is_kept_word_for_word() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["thinking", "redacted_thinking", "reasoning"])
+def test_thoughts_in_the_content_of_a_turn_are_left_out(kind: str) -> None:
+    """Gateways before this one, such as litellm with Claude Code, send a turn of Claude's so."""
+    thought = {"type": kind, kind: "Hm.", "signature": "EqQB"}
+    talk = [
+        {"role": "user", "content": "Warm?"},
+        {"role": "assistant", "content": [thought, {"type": "text", "text": "Yes."}]},
+        {"role": "assistant", "content": [thought]},
+        {"role": "user", "content": "Sure?"},
+    ]
+    request = parsed(talk)
+    assert [message.content for message in request.messages] == ["Warm?", "Yes.", "Sure?"]
+    assert request.ignored == ()
+
+
 def test_functions_of_the_old_form_get_ids() -> None:
     read = parsed(
         [

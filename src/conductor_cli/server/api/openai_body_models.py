@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
@@ -68,6 +68,13 @@ class _RefusalPart(Part):
         yield self.refusal
 
 
+class _ThoughtPart(Part):
+    """What a model thought, as gateways and libraries keep it in the content of its turn."""
+
+    is_left_out: ClassVar[bool] = True
+    type: Literal["thinking", "redacted_thinking", "reasoning"]
+
+
 class _ImagePart(Part):
     type: Literal["image_url", "input_image"]
     image_url: Annotated[
@@ -116,7 +123,7 @@ class _InputFilePart(_FileObject):
 
 
 _Part = Annotated[
-    TextPart | _RefusalPart | _ImagePart | _ChatFilePart | _InputFilePart,
+    TextPart | _RefusalPart | _ThoughtPart | _ImagePart | _ChatFilePart | _InputFilePart,
     Field(discriminator="type"),
 ]
 Content = Annotated[
