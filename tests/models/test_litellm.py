@@ -242,3 +242,26 @@ def test_connections_are_let_go_when_no_model_uses_them() -> None:
 
     with loopback(fine) as server:
         assert asyncio.run(go(server.url)) == [False, True]
+
+
+def test_a_server_behind_litellm_is_sent_the_order_that_it_takes() -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if [message["role"] for message in request.json["messages"]] == ["user"]:
+            return await fine(request, wire)
+        message = "Conversation roles must alternate user/assistant/user/assistant/..."
+        return await wire.json({"error": {"message": message, "type": "invalid"}}, 400)
+
+    two = tuple(Message(role="user", content=text) for text in ("Rules.", "Warm?"))
+    with loopback(script) as server:
+        model = LiteLLM("openai/m", key="k", base_url=f"{server.url}/v1")
+        both = play(model, Request(messages=two), Request(messages=two))
+    told = "openai/m does not accept messages in this order; sent as questions and answers by turns"
+    assert [notes(chunks) for chunks in both] == [[told], []]
+    assert [len(request.json["messages"]) for request in server.requests] == [2, 1, 1]
+
+
+def test_what_a_client_asks_litellm_for_is_told_each_time() -> None:
+    asked = replace(ASKED, sampling={"top_k": 3}, seed=3, asked=frozenset({"seed"}))
+    with loopback(fine) as server:
+        both = play(LiteLLM(HAIKU, key="k", base_url=server.url), asked, asked)
+    assert ["seed" in " ".join(notes(chunks)) for chunks in both] == [True, True]

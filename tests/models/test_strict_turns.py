@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -194,3 +195,51 @@ def test_claude_goes_on_without_thinking_after_calls_of_another_model_alone() ->
         [True],
         [],
     ]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "'role:assistant' must be satisfied: property 'reasoning_content' is unsupported)]",
+        "messages.2.assistant.reasoning_content: property 'messages.2' is unsupported",
+    ],
+)
+def test_a_server_that_takes_no_thinking_back_is_sent_none(message: str) -> None:
+    def takes(request: SeenRequest) -> bool:
+        return all("reasoning_content" not in turn for turn in request.json["messages"])
+
+    kept = {"reasoning_content": "Hm.", "extra_content": {"abcdefghi": {"a": 1}}}
+    request = talk(spoken("user", "Warm?"), *called("abcdefghi", provider_data=kept))
+    with loopback(strict(takes, 400, message)) as server:
+        (chunks,) = play(ChatApiModel("m", f"{server.url}/v1"), request)
+    assert [note.partition(" ")[2] for note in notes(chunks)] == [
+        "does not accept turns with their thinking; sent without it"
+    ]
+    assert server.requests[1].json["messages"][1]["tool_calls"][0]["extra_content"] == {"a": 1}
+
+
+def test_calls_are_texts_where_a_server_takes_none_without_tools() -> None:
+    """As in a client's request for a summary of its conversation."""
+    message = "The toolConfig field must be defined when using toolUse and toolResult content"
+
+    def takes(request: SeenRequest) -> bool:
+        return "tools" in request.json or "tool" not in roles(request)
+
+    with_tools = talk(spoken("user", "Warm?"), *called("abcdefghi"), spoken("user", "Sum up."))
+    without = replace(with_tools, tools=())
+    with loopback(strict(takes, 400, message)) as server:
+        replies = play(ChatApiModel("m", f"{server.url}/v1"), with_tools, without, with_tools)
+    assert [[note.partition(" ")[2] for note in notes(chunks)] for chunks in replies] == [
+        [],
+        ["does not accept calls of tools without tools; sent as texts"],
+        [],
+    ]
+    sent = server.requests[2].json["messages"]
+    assert [turn["role"] for turn in sent] == ["user", "assistant", "user", "user"]
+    assert sent[1] == {
+        "role": "assistant",
+        "content": 'Called the tool weather: {"city": "Oslo"}',
+    }
+    assert sent[2]["content"].startswith("A tool gave this result:\n\n<result-")
+    assert "Hail." in sent[2]["content"]
+    assert roles(server.requests[3]) == ["user", "assistant", "tool", "user"]

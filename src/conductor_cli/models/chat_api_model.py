@@ -46,13 +46,10 @@ from conductor_cli.models.refusals import (
     allowed_amount,
     largest_output,
     refuses_image_detail,
-    refuses_order,
-    refuses_system_messages,
     refuses_thinking,
     refuses_tool_choice,
     rejected_parameter,
     shorter_output,
-    wants_thinking,
 )
 from conductor_cli.models.reply_events import ReplyEventReader
 from conductor_cli.models.stream_decoder import (
@@ -61,13 +58,7 @@ from conductor_cli.models.stream_decoder import (
     ChatReplyDecoder,
     reply_limit,
 )
-from conductor_cli.models.strict_turns import (
-    are_by_turns,
-    by_turns,
-    lacks_thinking,
-    with_thinking,
-    without_system_messages,
-)
+from conductor_cli.models.strict_turns import INSTEAD, in_forms, refused_form
 from conductor_cli.models.worker_options import own_setting, rejected_setting
 from conductor_cli.system.threads import run_in_thread_if_large
 
@@ -87,15 +78,6 @@ UNTHINKING: Final = (
     "does not think in this turn: the calls of tools in it were made by another model, or their "
     "thinking is gone"
 )
-
-SYSTEM_MESSAGES: Final = "system messages"
-"""Stands among the fields that a server refuses for messages of the role `system`."""
-
-ORDER: Final = "messages in this order"
-"""Stands among them for messages that are not questions and answers by turns."""
-
-LOST_THINKING: Final = "turns without their thinking"
-"""Stands among them for earlier turns of other models, whose thinking the server wants."""
 
 
 class ChatApiModel:
@@ -337,15 +319,12 @@ class ChatApiModel:
             return []
         untold -= self._api.additions(self._body(request, frozenset())).keys()
         self._noted |= self._dropped
-        instead = {}
+        instead = dict(INSTEAD)
         for field_name in MAX_TOKENS_FIELDS:
             instead[field_name] = f"as {self._max_tokens_field(self._dropped)}"
-        instead[SYSTEM_MESSAGES] = "their text in front of the first question"
         for what, most in self._limits.items():
             unit = " characters of each" if what == DESCRIPTIONS else ""
             instead[what] = f"the first {most:,}{unit}"
-        instead[ORDER] = "as questions and answers by turns"
-        instead[LOST_THINKING] = "with a note in its place"
         instead[ORIGINAL_DETAIL] = "as high"
         accepts = f"{self._server.name} does not accept"
         notes = []
@@ -444,14 +423,7 @@ class ChatApiModel:
         talk = messages
         if request.prefill and messages[-1]["role"] == "assistant":
             talk = messages[:-1]
-        has_system = any(message["role"] == "system" for message in talk)
-        if refuses_order(error.reported) and not are_by_turns(talk):
-            return ORDER
-        if has_system and refuses_system_messages(error.reported):
-            return SYSTEM_MESSAGES
-        if wants_thinking(error.reported) and lacks_thinking(talk):
-            return LOST_THINKING
-        return ""
+        return refused_form(error.reported, talk, has_tools=bool(request.tools))
 
     def _raise_if_own_setting(self, name: str, body: Mapping[str, Any], error: ApiError) -> None:
         """Raise a `ModelError` where the refused parameter is one of the worker's own settings."""
@@ -485,13 +457,7 @@ class ChatApiModel:
             options["thinking_budget"] = budget
         body = request_body(request, options, self._preset.budget, limit_field)
         body |= structured_output.constraint_fields(request, self._form, dropped)
-        messages = body["messages"]
-        if SYSTEM_MESSAGES in dropped:
-            messages = without_system_messages(messages)
-        if ORDER in dropped:
-            messages = by_turns(messages)
-        if LOST_THINKING in dropped:
-            messages = with_thinking(messages)
+        messages = in_forms(body["messages"], dropped, has_tools="tools" in body)
         begun = structured_output.prefill_fields(request, self._form, dropped)
         body |= begun | {"messages": [*messages, *begun.get("messages", ())]}
         if STOPS in dropped and body.get("stop"):

@@ -49,6 +49,7 @@ from conductor_cli.models.chat_body import (
 from conductor_cli.models.http import bound_response, reason_of, routed
 from conductor_cli.models.refusals import refuses_image_detail, rejected_parameter
 from conductor_cli.models.stream_decoder import ESTIMATED, ChatReplyDecoder
+from conductor_cli.models.strict_turns import INSTEAD, in_forms, refused_form
 from conductor_cli.models.structured_output import Constraint, response_format
 from conductor_cli.models.tool_schemas import id_of_chat
 from conductor_cli.models.worker_options import own_setting, rejected_setting
@@ -180,7 +181,7 @@ class LiteLLM:
             if IMAGE_DETAIL in left_out:
                 left_out -= {ORIGINAL_DETAIL}
             for name in sorted(left_out):
-                instead = "as high" if name == ORIGINAL_DETAIL else "without it"
+                instead = "as high" if name == ORIGINAL_DETAIL else INSTEAD.get(name, "without it")
                 yield Chunk(note=f"{self._model} does not accept {name}; sent {instead}")
             budget = self._fitting_budget(request)
             if budget is not None:
@@ -272,6 +273,13 @@ class LiteLLM:
             try:
                 return await litellm.acompletion(**body), dropped
             except litellm.BadRequestError as error:
+                chat = request_body(request, self._options, "thinking")
+                form = refused_form(
+                    _said_by(error), chat["messages"], has_tools=bool(request.tools)
+                )
+                if form and form not in dropped:
+                    dropped |= {form}
+                    continue
                 detail = finest_detail(request.messages, dropped)
                 if detail and refuses_image_detail(_said_by(error)):
                     dropped |= {detail}
@@ -308,7 +316,8 @@ class LiteLLM:
         if (budget := self._fitting_budget(request)) is not None:
             options["thinking_budget"] = budget
         chat = request_body(request, options, "thinking")
-        messages = plain_messages(chat["messages"], id_of_chat(self._model))
+        formed = in_forms(chat["messages"], dropped, has_tools=bool(request.tools))
+        messages = plain_messages(formed, id_of_chat(self._model))
         headers = self._options.get("headers", {})
         body = {
             "model": self._model,

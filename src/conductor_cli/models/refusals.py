@@ -146,6 +146,33 @@ def wants_thinking(reported: ErrorBody) -> bool:
     return _WANTED_THINKING.search(reported.message) is not None
 
 
+_KEPT_WORDS: Final = re.compile(
+    r"\b(?:reasoning_content|reasoning_details|thinking_blocks)\b.{0,80}"
+    r"\b(?:un|not )(?:supported|known|permitted|allowed)"
+    r"|\bmismatch\b.{0,40}\breasoning_?details?\b",
+    re.IGNORECASE,
+)
+"""How Groq, Cerebras and MiniMax refuse the thinking of earlier turns."""
+
+
+def refuses_kept_thinking(reported: ErrorBody) -> bool:
+    """Return whether a server refuses to be sent the thinking of earlier turns back."""
+    return _KEPT_WORDS.search(f"{reported.place} {reported.message}") is not None
+
+
+_CALLS_WORDS: Final = re.compile(
+    r"\btoolconfig field must be defined|\bmust define tools\b|\bwithout .?tools=.? param"
+    r"|\bexpects the .?tools=",
+    re.IGNORECASE,
+)
+"""How Bedrock, Anthropic and litellm refuse calls in a conversation without tools."""
+
+
+def refuses_calls(reported: ErrorBody) -> bool:
+    """Return whether a server refuses a conversation for its calls, since it offers no tools."""
+    return _CALLS_WORDS.search(reported.message) is not None
+
+
 _CHOICE_WORDS: Final = re.compile(
     r"\btool_choice\b.{0,40}\b(?:not|n't) support|\bnot support\b.{0,40}\btool_choice\b"
     r"|\btool_choice forces\b",

@@ -7,11 +7,21 @@ back, which only its own model has. What such a server refuses is sent in anothe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from conductor_cli.models.chat_body import PROVIDER_DATA
+from conductor_cli.core.mappings import without_keys
+from conductor_cli.core.question import fence
+from conductor_cli.models.api_errors import ErrorBody
+from conductor_cli.models.chat_body import KEPT, PROVIDER_DATA
+from conductor_cli.models.refusals import (
+    refuses_calls,
+    refuses_kept_thinking,
+    refuses_order,
+    refuses_system_messages,
+    wants_thinking,
+)
 
 _BEGINNING: Final = "(The conversation begins with your answer.)"
 _AFTER_RESULTS: Final = "I have read the results."
@@ -19,6 +29,62 @@ _AFTER_ANSWER: Final = "Go on."
 _THINKING: Final = "(The thinking of this turn is not known here.)"
 
 _THINKING_FIELD: Final = "reasoning_content"
+
+SYSTEM_MESSAGES: Final = "system messages"
+ORDER: Final = "messages in this order"
+LOST_THINKING: Final = "turns without their thinking"
+KEPT_THINKING: Final = "turns with their thinking"
+CALLS: Final = "calls of tools without tools"
+INSTEAD: Final[Mapping[str, str]] = {
+    SYSTEM_MESSAGES: "their text in front of the first question",
+    ORDER: "as questions and answers by turns",
+    LOST_THINKING: "with a note in its place",
+    KEPT_THINKING: "without it",
+    CALLS: "as texts",
+}
+"""What stands among the fields that a server refuses for the form of a conversation, and what it is
+sent instead.
+"""
+
+
+def refused_form(
+    reported: ErrorBody, messages: Sequence[Mapping[str, Any]], *, has_tools: bool
+) -> str:
+    """Return what a server refuses in the form of a conversation; empty where that is nothing.
+
+    `has_tools` says that tools are offered in this request.
+    """
+    if refuses_order(reported) and not are_by_turns(messages):
+        return ORDER
+    has_system = any(message["role"] == "system" for message in messages)
+    if has_system and refuses_system_messages(reported):
+        return SYSTEM_MESSAGES
+    if wants_thinking(reported) and lacks_thinking(messages):
+        return LOST_THINKING
+    if refuses_kept_thinking(reported) and without_thinking(messages) != [*messages]:
+        return KEPT_THINKING
+    has_calls = any(message.get("tool_calls") for message in messages)
+    if has_calls and not has_tools and refuses_calls(reported):
+        return CALLS
+    return ""
+
+
+def in_forms(
+    messages: Iterable[Mapping[str, Any]], refused: Collection[str], *, has_tools: bool
+) -> list[dict[str, Any]]:
+    """Return messages without what a server refuses in their form."""
+    formed = [dict(message) for message in messages]
+    if CALLS in refused and not has_tools:
+        formed = without_calls(formed)
+    if SYSTEM_MESSAGES in refused:
+        formed = without_system_messages(formed)
+    if ORDER in refused:
+        formed = by_turns(formed)
+    if KEPT_THINKING in refused:
+        formed = without_thinking(formed)
+    if LOST_THINKING in refused:
+        formed = with_thinking(formed)
+    return formed
 
 
 def without_system_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -92,6 +158,39 @@ def lacks_thinking(messages: Iterable[Mapping[str, Any]]) -> bool:
         message["role"] == "assistant" and not message.get(PROVIDER_DATA, {}).get(_THINKING_FIELD)
         for message in messages
     )
+
+
+def without_thinking(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages without the thinking that came with them, which few servers want back."""
+    spoken = []
+    for message in messages:
+        said = dict(message)
+        if PROVIDER_DATA in said:
+            said[PROVIDER_DATA] = without_keys(said[PROVIDER_DATA], KEPT)
+        spoken.append(said)
+    return spoken
+
+
+def without_calls(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages with calls and their results as texts.
+
+    Bedrock takes none where no tools are offered, as in a client's request for a summary.
+    """
+    texts = []
+    for message in messages:
+        said = dict(message)
+        if said["role"] == "tool":
+            result = said["content"]
+            if isinstance(result, str):
+                result = fence("result", result)
+            said = {"role": "user", "content": _joined("A tool gave this result:", result)}
+        elif calls := said.pop("tool_calls", None):
+            said.pop(PROVIDER_DATA, None)
+            functions = [call["function"] for call in calls]
+            lines = [f"Called the tool {item['name']}: {item['arguments']}" for item in functions]
+            said["content"] = _joined(said["content"] or "", "\n".join(lines))
+        texts.append(said)
+    return texts
 
 
 def _joined(
