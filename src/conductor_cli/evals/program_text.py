@@ -40,23 +40,14 @@ def find_program(text: str, function: str = "") -> Program:
     defines it counts, since a model often ends with an example of its use. A block of another
     language (`bash`, `text`) counts only if there is no other.
     """
-    text = _without_end_marks(text[-MAX_TEXT:])
+    text = _with_plain_spaces(_without_end_marks(text[-MAX_TEXT:]))
     if _is_python(text):
         return Program(text, "the whole answer")
     every = list(_blocks(text))
     if not every:
         code = _code_without_fences(text)
         return Program(code, "its lines of code" if code else "no code")
-    python_blocks: list[int] = []
-    for number, (language, _) in enumerate(every):
-        if language in _PYTHON:
-            python_blocks.append(number)
-    blocks = python_blocks or list(range(len(every)))
-    defining = []
-    for number in blocks:
-        if function and function in defined_names(every[number][1]):
-            defining.append(number)
-    chosen = (defining or blocks)[-1]
+    chosen = _chosen_block(every, function)
     code = every[chosen][1]
     which = "its block"
     if len(every) != 1:
@@ -64,6 +55,38 @@ def find_program(text: str, function: str = "") -> Program:
     if code.strip():
         return Program(code, which)
     return Program("", "no code")
+
+
+def _chosen_block(every: Sequence[tuple[str, str]], function: str) -> int:
+    """Return the number of the block that is the program.
+
+    A block without a language may be what the program prints, so one that is called Python, or that
+    does something, comes before it.
+    """
+    candidates = [number for number, (language, _) in enumerate(every) if language in _PYTHON]
+    if not candidates:
+        candidates = list(range(len(every)))
+    if function:
+        defining = [number for number in candidates if function in defined_names(every[number][1])]
+        if defining:
+            return defining[-1]
+    named = [number for number in candidates if every[number][0]]
+    working = [number for number in candidates if _does_something(every[number][1])]
+    both = [number for number in named if number in working]
+    return (both or working or named or candidates)[-1]
+
+
+def _does_something(code: str) -> bool:
+    """Return whether code has a statement that is no bare value, as all outputs are."""
+    try:
+        statements = parse(code).body
+    except ValueError:
+        return False
+    for statement in statements:
+        is_value = isinstance(statement, ast.Expr) and not isinstance(statement.value, ast.Call)
+        if not is_value:
+            return True
+    return False
 
 
 _END_MARKS: Final = re.compile(
@@ -78,22 +101,29 @@ def _without_end_marks(text: str) -> str:
     return text if marked is None else marked[1]
 
 
+_HARD_INDENT: Final = re.compile(r"^[ \t\u00a0]*\u00a0[ \t\u00a0]*", re.MULTILINE)
+
+
+def _with_plain_spaces(text: str) -> str:
+    """Return the text with spaces in place of the hard ones that begin a line, as pages have."""
+    return _HARD_INDENT.sub(lambda indent: indent[0].replace("\u00a0", " "), text)
+
+
 _CODE_BEGINS: Final = re.compile(r"[ \t]*(?:(?:async )?def |class |import |from \w|@\w)")
-MAX_UNFENCED: Final = 20_000  # Characters of a text in which code without fences is looked for
-MAX_STARTS: Final = 4  # Lines at which it may begin
+MAX_PARSED: Final = 1_000_000  # Characters that are read as Python to find code without fences
+MAX_STARTS: Final = 8  # Lines at which it may begin
 MAX_ENDS: Final = 12  # Paragraphs behind it that are left out, at most
 
 
 def _code_without_fences(text: str) -> str:
     """Return the code that begins at a line of the text: `Here it is:` and `def f(): …`.
 
-    It ends with the last paragraph with which it is Python. Empty without code, and for a text in
-    which looking for it would take long.
+    It ends with the last paragraph with which it is Python. Empty without code. Of a very long text
+    fewer beginnings and ends are tried.
     """
-    if len(text) > MAX_UNFENCED:
-        return ""
     lines = text.split("\n")
     starts = [number for number, line in enumerate(lines) if _CODE_BEGINS.match(line)]
+    left = MAX_PARSED
     for start in starts[:MAX_STARTS]:
         depth = len(lines[start]) - len(lines[start].lstrip())
         code = list[str]()
@@ -101,12 +131,44 @@ def _code_without_fences(text: str) -> str:
             if line[:depth].strip():
                 break
             code.append(line[depth:])
-        ends = [number for number in range(1, len(code)) if not code[number].strip()]
-        for end in [len(code), *reversed(ends[-MAX_ENDS:])]:
+        end = len(code)
+        for _ in range(MAX_ENDS + 1):
             written = "\n".join(code[:end])
-            if _is_python(written):
+            left -= len(written)
+            if not end or left < 0:
+                break
+            wrong = _line_that_is_no_python(written)
+            if wrong is None:
                 return written
+            end = _end_before(code, min(wrong, end), is_first=end == len(code))
     return ""
+
+
+def _line_that_is_no_python(code: str) -> int | None:
+    """Return the number of the line, from 1, at which code ends to be Python; None where it is."""
+    try:
+        return None if parse(code).body else 1
+    except ValueError as error:
+        cause = error.__cause__
+        line = cause.lineno if isinstance(cause, SyntaxError) else None
+        return line or 1
+
+
+def _end_before(lines: Sequence[str], wrong: int, *, is_first: bool) -> int:
+    """Return how many lines of code there may be before the one that is no Python.
+
+    All before it, and then those of the paragraphs before it; 0 where there is none.
+    """
+    if is_first:
+        return len("\n".join(lines[: wrong - 1]).rstrip().split("\n"))
+    for end in range(wrong - 1, 0, -1):
+        if not lines[end].strip():
+            return end
+    return 0
+
+
+_OPENED_IN_LINE: Final = re.compile(r".*[^`\s][ \t]*(?=`{3}(?:python3?|py3?)$)", re.IGNORECASE)
+"""The words before a fence that does not begin its line: `Here it is:```python`."""
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
@@ -122,7 +184,9 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
     for line in text.split("\n"):
         bare = line.strip()
         depth = len(line) - len(line.lstrip())
-        opening = None if fence else _FENCE.fullmatch(bare)
+        introduction = None if fence else _OPENED_IN_LINE.match(bare)
+        begin = introduction.end() if introduction is not None else 0
+        opening = None if fence else _FENCE.fullmatch(bare, begin)
         if opening is not None:
             fence = opening["fence"]
             indent = depth
@@ -134,6 +198,9 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
         if fence and bare.startswith(fence) and not bare.strip(fence[0]) and not is_inside:
             yield language, "\n".join(lines)
             fence = ""
+        elif fence and language in _PYTHON and not is_quoted and _has_end_behind(bare, fence):
+            yield language, "\n".join([*lines, line[indent:].rstrip().rstrip("`")])
+            fence = ""
         elif fence:  # in a list, all lines are as far to the right as the fence
             is_quoted ^= (line.count('"""') + line.count("'''")) % 2 == 1
             if not line[:indent].strip():
@@ -143,6 +210,11 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
         yield language, "\n".join(lines)
 
 
+def _has_end_behind(bare: str, fence: str) -> bool:
+    """Return whether a line of code ends with the fence that ends its block."""
+    return fence[0] == "`" and bare.endswith(fence) and "`" not in bare.removesuffix(fence)
+
+
 def parse(code: str) -> ast.Module:
     """Return the syntax tree. Raises `ValueError`."""
     try:
@@ -150,7 +222,7 @@ def parse(code: str) -> ast.Module:
             warnings.simplefilter("ignore")
             return ast.parse(code)
     except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"it is no Python: {error}") from None
+        raise ValueError(f"it is no Python: {error}") from error
 
 
 def _is_python(text: str) -> bool:
