@@ -444,10 +444,30 @@ def _is_same(verify: Any, expected: list[Any], given: list[Any]) -> bool:  # noq
             return False
     first = expected[0]
     other = given[0]
+    if _are_unsolved(verify, first, other):
+        return False
     if not (_is_exact_number(first) and _is_exact_number(other)):
         return True
     difference = abs(first.doit() - other.doit())
     return bool(difference == 0 or difference > ROUNDING_TOLERANCE)
+
+
+def _are_unsolved(verify: Any, first: Any, other: Any) -> bool:  # noqa: ANN401
+    """Return whether two equations that differ are equal only as neither has a solution.
+
+    The library compares their solutions, and none equals none: `x^2 = -1` and `x^2 = -2`.
+    """
+    if not (type(first).__name__ == type(other).__name__ == "Equality"):
+        return False
+    with suppress(Exception):  # what it cannot solve, it has compared in another way
+        from sympy import solve
+
+        if solve(first, first.free_symbols):
+            return False
+        one = first.lhs - first.rhs
+        two = other.lhs - other.rhs
+        return not any(verify([one], [same], timeout_seconds=None) for same in (two, -two))
+    return False
 
 
 def _with_equal_symbols(expected: list[Any], given: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -463,7 +483,12 @@ def _with_equal_symbols(expected: list[Any], given: list[Any]) -> tuple[list[Any
             kind = type(symbol)
             if kind.__name__ == "Symbol":
                 symbols[symbol] = kind(symbol.name, real=True)
-        return value.xreplace(symbols) if symbols else value
+        if not symbols:
+            return value
+        real = value.xreplace(symbols)
+        # A real number is no set, pair or matrix: with a real `A` all of `A = [1, 2]` is false.
+        is_decided = getattr(real, "is_Boolean", False) and not real.args
+        return value if is_decided else real
 
     return [renewed(value) for value in expected], [renewed(value) for value in given]
 
