@@ -34,6 +34,7 @@ To add one, write a `Scorer` and add it to `SCORERS`.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -78,7 +79,12 @@ class Scorer:
 
 # regex
 
-REGEX_LIMITS: Final = ChildLimits(seconds=10, memory=1 << 30, cpu_seconds=5)
+REGEX_LIMITS: Final = ChildLimits(
+    seconds=45 if os.name == "posix" else 10, memory=1 << 30, cpu_seconds=5
+)
+"""Where processor time can be limited, the clock has only to end what waits: a busy machine makes
+no right answer wrong.
+"""
 
 
 def _matches(text: str, answer: str, _: Sequence[str] = ()) -> bool:
