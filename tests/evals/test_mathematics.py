@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
 import threading
 from pathlib import Path
 
@@ -41,6 +43,30 @@ from conductor_cli.system.installation import extra_command
             r"\begin{pmatrix} 3 \\ 1 \end{pmatrix}",
         ),
         (r"It is \sqrt{2}.", r"\sqrt{2}"),
+        (r"\boxed{x=2, 1}", "x=1,2"),
+        (r"\boxed{1,2}", "x=1,2"),
+        (r"\boxed{A=[1,2]}", "A=[1,2]"),
+        (r"\boxed{x^2=-1}", "x^2+1=0"),
+        (r"\boxed{25 \mathrm{~cm}^{2}}", "25"),
+        (r"\boxed{25\,\mathrm{cm}^2}", "25"),
+        (r"\boxed{25\,\mathrm{m/s}}", "25"),
+        (r"\boxed{25 \mathrm{~m} / \mathrm{s}}", "25"),
+        (r"\boxed{25 \mathrm{dollars}}", "25"),
+        (r"\boxed{25\pi \mathrm{~cm}^2}", r"25\pi"),
+        (r"\boxed{25 cm²}", "25"),
+        (r"\boxed{25m^2}", "25 m^2"),
+        (r"\boxed{1 + \mathrm{e}}", "1+e"),
+        ("sin(x)", r"\sin(x)"),
+        (r"\boxed{\sin(x)}", "sin(x)"),
+        (r"\boxed{2ln(2)}", r"2\ln 2"),
+        ("-1 + exp(16)", "e^{16}-1"),
+        (r"\boxed{atan(2)}", r"\arctan 2"),
+        (r"\boxed{1\ 000\ 000}", "1000000"),
+        (r"\boxed{1~000~000}", "1000000"),
+        (r"\boxed{1 000 000}", "1 000 000"),
+        (r"\boxed{1.000.000}", "1000000"),
+        (r"\boxed{12 345,67}", "12345.67"),
+        (r"\boxed{0,5}", "0.5"),
         ("It is 70, not 71.", "70"),
     ],
 )
@@ -94,6 +120,18 @@ def test_each_usual_form_of_an_answer_is_found(form: str, answer: str) -> None:
         ("It is not 70.", "70"),
         ("So it cannot be $70$.", "70"),
         ("70, not 71", "71"),
+        (r"\boxed{x=1,3}", "x=1,2"),
+        (r"\boxed{(x,y)=(1,3)}", "(x,y)=(1,2)"),
+        (r"\boxed{A=[1,3]}", "A=[1,2]"),
+        (r"\boxed{S=\{1,3\}}", r"S=\{1,2\}"),
+        (r"\boxed{x\in(0,2)}", r"x\in(0,1)"),
+        (
+            r"\boxed{A=\begin{pmatrix}1&2\\3&5\end{pmatrix}}",
+            r"A=\begin{pmatrix}1&2\\3&4\end{pmatrix}",
+        ),
+        (r"\boxed{x^2=-2}", "x^2+1=0"),
+        (r"\boxed{1 000 000}", "0"),
+        ("2.3", "2,3"),
     ],
 )
 def test_other_expressions_are_wrong(text: str, answer: str) -> None:
@@ -112,6 +150,22 @@ def test_an_endless_computation_is_stopped(monkeypatch: pytest.MonkeyPatch) -> N
     assert not mathematics.is_equivalent(r"\boxed{9^{9^{9^{9}}}}", "4")
     monkeypatch.undo()
     assert mathematics.is_equivalent(r"\boxed{3}", "3")
+
+
+@pytest.mark.skipif(not mathematics.HAS_PROCESSOR_TIMER, reason="only its clock can be limited")
+def test_a_machine_that_is_busy_with_something_else_makes_no_answer_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert mathematics.is_equivalent("8", "8")  # it is running
+    process = mathematics._CHILD._process
+    assert process is not None
+    assert process.pid is not None
+    monkeypatch.setattr(mathematics, "TIMEOUT", 1.0)
+    os.kill(process.pid, signal.SIGSTOP)
+    later = threading.Timer(1.5, os.kill, (process.pid, signal.SIGCONT))
+    later.start()
+    assert mathematics.is_equivalent(r"\boxed{9}", "9")
+    later.join()
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,13 @@ SPACED: Final = "A-Za-z0-9_\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0370-\u052f"
 MARKUP: Final = r"[\s$*_`\"'(\[{<\\\u00ab\u2018\u2019\u201c\u201d\u201e\u2039\u300c\u300e\u3010-]*"
 """What may stand between a word and the answer: emphasis, quotes, brackets, marks of LaTeX."""
 
+UNIT: Final = (
+    r"(?:(?:[munkMGTpfdchµμ]|da)?(?:m|g|s|A|K|mol|cd|N|J|W|V|Pa|Hz|L|l|eV|C|F|H|T|B|Ω|bar|cal|rad)"
+    r"|in|ft|yd|mi|min|h|hr|hrs|sec|day|year|yr|lb|lbs|oz|mph|unit|units|inch|inches|feet|foot"
+    r"|yards?|miles?|met(?:er|re)s?|(?:centi|milli|kilo)met(?:er|re)s?|seconds?|hours?|minutes?|°C)"
+)
+"""A unit of measurement, by its sign or its name, without a power."""
+
 _ALIKE: Final = {
     **{number: number - 0xFEE0 for number in range(0xFF01, 0xFF5F)},  # full width
     **{ord(mark): "-" for mark in "\u2010\u2011\u2012\u2013\u2212\ufe63"},
@@ -65,7 +72,10 @@ _SUBJECT: Final = _any(
     r"(?:\s+(?:correcte?|correct[ao]|corretta|finale?|final))?",
     r"\b(?:ответ)",
     r"(?:正确|正確|最终|最終)?(?:答案|答え|解答|正解)",
+    r"(?:正确|正確)的?(?:选项|選項)",
     r"(?:정답|답변|답)",
+    r"\b(?:jawaban(?:nya)?|jibu|cevap|yan\u0131t|svar(?:et)?|vastaus|válasz|odpověď|răspuns(?:ul)?)",
+    r"(?:đáp án|câu trả lời|відповідь|απάντηση|उत्तर|উত্তর|תשובה|پاسخ)",
     r"คำตอบ(?:ที่ถูกต้อง)?",
     r"(?:ال)?(?:إجابة|اجابة|جواب)"
     r"(?:\s+(?:الصحيحة|النهائية|الصحيح))?",

@@ -66,7 +66,11 @@ def is_equivalent(text: str, answer: str) -> bool:
     phrase = _as_phrase(answer)
     if phrase and _as_phrase(stated) == phrase:
         return True
-    return bool(_CHILD.ask("compare", stated, _with_mixed_numbers(answer)))
+    expected = _with_whole_numbers(_as_latex(answer))
+    if _CHILD.ask("compare", stated, expected):
+        return True
+    bare = _BARE_UNIT.sub("", stated)
+    return bare != stated and bool(_CHILD.ask("compare", bare, expected))
 
 
 _WORD: Final = re.compile(
@@ -144,6 +148,10 @@ _ROOT: Final = re.compile(
 _RAISED: Final = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿ]+")
 _RAISED_TO: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿ", "0123456789-n")
 _PI: Final = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
+_FUNCTION: Final = re.compile(
+    r"(?<![\\A-Za-z])(?:(?P<arc>a(?:rc)?)(?=sin\(|cos\(|tan\())?"
+    r"(?P<name>sinh?|cosh?|tanh?|cot|sec|csc|ln|log|exp)(?=\()"
+)
 _INFINITY: Final = re.compile(
     r"\s{0,9}([-+]?)\s{0,3}(?:positive\s{1,3})?infinity[\s.]*", re.IGNORECASE
 )
@@ -154,6 +162,7 @@ def _as_latex(text: str) -> str:
     text = _ROOT.sub(lambda root: rf"\sqrt{{{root[1] or root[2]}}}", text)
     text = _RAISED.sub(lambda raised: f"^{{{raised[0].translate(_RAISED_TO)}}}", text)
     text = _PI.sub(r"\\pi ", text)
+    text = _FUNCTION.sub(lambda name: f"\\{'arc' if name['arc'] else ''}{name['name']}", text)
     text = _SIGN.sub(lambda sign: _SIGNS[sign[0]], text)
     return _INFINITY.sub(r"\1\\infty", text) if _INFINITY.fullmatch(text) else text
 
@@ -294,15 +303,41 @@ def _as_phrase(answer: str) -> str:
     return bare if re.fullmatch(r"[^\W\d_]{2,}(?:[ -][^\W\d_]+)*", bare) else ""
 
 
-def _with_mixed_numbers(expression: str) -> str:
-    """Return the expression with `11 5/6` written as a sum, which it is to a reader."""
-    return _MIXED.sub(r"\1\\frac{\2}{\3}", expression)
+_SPACE_OF_LATEX: Final = r"(?:\s|~|\\[,;:! ]|\\q?quad(?![A-Za-z]))*"
+_POWER: Final = r"(?:\s*\^\s*\{?-?[1-9]\}?)?"
+_UNIT_IN_FONT: Final = (
+    rf"\\(?:mathrm|operatorname|rm)\s*\{{{_SPACE_OF_LATEX}(?:{words.UNIT}|[A-Za-z]{{4,}}){_POWER}"
+    rf"(?:\s*/\s*{words.UNIT}{_POWER})?{_SPACE_OF_LATEX}\}}{_POWER}"
+)
+_MARKED_UNIT: Final = re.compile(
+    rf"(?:(?<=[\d)}}])|(?<=\\pi)|(?<=\\circ)){_SPACE_OF_LATEX}{_UNIT_IN_FONT}"
+    rf"(?:{_SPACE_OF_LATEX}(?:/|\\cdot|\\times)?{_SPACE_OF_LATEX}{_UNIT_IN_FONT}){{0,3}}"
+    rf"{_SPACE_OF_LATEX}$"
+)
+"""The unit that ends an expression, in its font: `25\\mathrm{~cm}^2`, `9.8\\,\\mathrm{m/s}`."""
+_BARE_UNIT: Final = re.compile(
+    rf"(?<=[\d)}}]){_SPACE_OF_LATEX}{words.UNIT}{_POWER}(?:\s?/\s?{words.UNIT}{_POWER})?(?=\}}$)"
+)
+"""What ends a box and may be a unit: `\\boxed{25 cm^2}`. It may be a product, too."""
+_SPACED_DIGITS: Final = re.compile(
+    r"(?<![\d.,])[1-9]\d{0,2}(?:(?:~|\\?[ \u00a0\u2009\u202f])\d{3})+(?!\d)"
+)
+
+
+def _with_whole_numbers(expression: str) -> str:
+    """Return the expression with each number as the library reads one.
+
+    `11 5/6` is a sum, as it is to a reader, and `1 000 000` has no spaces.
+    """
+    expression = _MIXED.sub(r"\1\\frac{\2}{\3}", expression)
+    return _SPACED_DIGITS.sub(lambda number: re.sub(r"\D", "", number[0]), expression)
 
 
 def _boxed(expression: str) -> str:
-    """Return an expression in a box, without a final stop, fonts and thin spaces in numbers."""
-    expression = _with_mixed_numbers(_LABEL.sub("", expression))
-    bare = re.sub(r"\\[,;!:]", "", _FONT.sub("", expression)).strip().rstrip(".,")
+    """Return an expression in a box, without a final stop, fonts and the spaces in numbers."""
+    expression = _with_whole_numbers(_LABEL.sub("", expression)).strip().rstrip(".,")
+    expression = _FONT.sub("", _MARKED_UNIT.sub("", expression))
+    bare = re.sub(r"\\[,;!:]", "", expression).strip().rstrip(".,")
     bare = re.sub(r"(?<=\d)\{,\}(?=\d{3}(?!\d))", "", bare)
     bare = re.sub(r"(?<=\d)[\u2013\u2212](?=\d)|^[\u2013\u2212](?=\d)", "-", bare)
     whole = f"\\boxed{bare}"

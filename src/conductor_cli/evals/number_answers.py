@@ -32,7 +32,14 @@ MAX_POWER: Final = 300  # The largest power of ten that is worked out
 
 # What a text looks like to who reads numbers
 
-_THIN_SPACE: Final = re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))")
+_SPACE: Final = "[ \u00a0\u2009\u202f]"
+_SPACED_DIGITS: Final = re.compile(
+    rf"(?<![0-9])(?<![0-9][.,'])[1-9][0-9]{{0,2}}(?:{_SPACE}[0-9]{{3}})+(?![0-9])"
+    r"(?!\s?/\s?[0-9]|-[A-Za-z])"
+)
+"""A number whose thousands stand apart: `1 234 567`. In `3 100-gram bars` and `1 100/200` the
+first number is one of its own.
+"""
 
 _MONEY: Final = r"[$€£¥]\s?[0-9][0-9.,]{0,20}"
 _NO_FORMULA: Final = r"(?=[.,;:!?)*]{0,3}(?:\s+(?![-+*/=^\\<>|])|\s*$))"
@@ -40,6 +47,11 @@ _NO_FORMULA: Final = r"(?=[.,;:!?)*]{0,3}(?:\s+(?![-+*/=^\\<>|])|\s*$))"
 _REWRITES: Final = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
+        # "The answer is 42!" is no factorial, as 42! is in a formula, a box or a longer sentence
+        (
+            r"(?<=[a-z:] )(\*{0,2}[-+]?[0-9][0-9.,]{0,20}\*{0,2})!(?=\*{0,2}\s*(?:$|\n|\s[A-Z]))",
+            r"\1.",
+        ),
         (
             r"\\(?:text|textbf|textrm|mathrm|mathbf|mathit|boldsymbol|mbox)\s*\{([^{}]{0,80})\}",
             r"\1",
@@ -85,11 +97,15 @@ def plain_text(text: str) -> str:
 
     Digits of all scripts become 0 to 9, and dashes one dash.
     """
-    text = _THIN_SPACE.sub(",", words.unify_digits(text))
+    text = _without_spaces_in_numbers(words.unify_digits(text))
     text = words.unify_characters(text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     return text
+
+
+def _without_spaces_in_numbers(text: str) -> str:
+    return _SPACED_DIGITS.sub(lambda number: re.sub(_SPACE, "", number[0]), text)
 
 
 # Numbers
@@ -212,11 +228,7 @@ def _read_digits(digits: str) -> Decimal:
     return Decimal(digits.replace(",", "").replace("'", ""))
 
 
-_UNIT: Final = (
-    r"(?:(?:[munkMGTpfdchµμ]|da)?(?:m|g|s|A|K|mol|cd|N|J|W|V|Pa|Hz|L|l|eV|C|F|H|T|B|Ω|bar|cal|rad)"
-    r"|in|ft|yd|mi|min|h|hr|hrs|sec|day|year|yr|lb|lbs|oz|mph|unit|units|inch|inches|feet|foot"
-    r"|yards?|miles?|met(?:er|re)s?|(?:centi|milli|kilo)met(?:er|re)s?|seconds?|hours?|minutes?|°C)"
-)
+_UNIT: Final = words.UNIT
 _POWER_OF_UNIT: Final = re.compile(
     r"(?:[0-9)}%]\s{0,2}(?:square |cubic )?"
     rf"(?:{_UNIT}(?:\^?\{{?-?[1-6]\}}?)?\s?[/·×*.]?\s?){{0,3}}{_UNIT}"
@@ -391,6 +403,9 @@ def given_number(text: str) -> Decimal | None:
     alone = _number_alone(plain)
     if alone is not None:
         return alone.value
+    printed = _printed_number(text)
+    if printed is not None:
+        return printed
     label = _ONLY_A_LABEL.fullmatch(plain)
     if label is not None:
         return _number_of_box(label[1])
@@ -422,6 +437,21 @@ def named_value(text: str) -> str | None:
                 value = record.get(key)
             if isinstance(value, str | int | float) and not isinstance(value, bool):
                 return str(value)
+    return None
+
+
+_PRINTED: Final = re.compile(
+    r"\b(?:prints?|printed|outputs?|returns?|displays?|results?|answers?|gives?|yields?|get)\b"
+    r"[^\n]{0,40}:?[ \t*]*\n\s{0,9}(`{3,}|~{3,})[^\n`]{0,20}\n([^\n]{1,100})\n[ \t]*\1",
+    re.IGNORECASE,
+)
+
+
+def _printed_number(text: str) -> Decimal | None:
+    """Return the number that is all of the last block which the line above calls the result."""
+    blocks = _PRINTED.findall(words.without_thinking(text))
+    if blocks and is_one_number(blocks[-1][1]):
+        return _number_of_box(plain_text(blocks[-1][1]))
     return None
 
 

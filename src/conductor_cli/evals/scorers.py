@@ -130,6 +130,27 @@ def _is_one_number(answer: str, _: Sequence[str] = ()) -> bool:
     return is_one_number(answer.rpartition("####")[2])
 
 
+_GROUPING_COMMA: Final = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
+
+
+def _is_equivalent(text: str, answer: str, _: Sequence[str] = ()) -> bool:
+    text = words.end_of(text)
+    return mathematics.is_equivalent(text, answer) or _is_same_number(
+        mathematics.given_answer(text), answer
+    )
+
+
+def _is_same_number(stated: str, answer: str) -> bool:
+    """Return whether both are one number, also as other countries write it: `12.345,67`.
+
+    A comma in the expected answer that groups no thousands joins several: `2,3` is not 2.3.
+    """
+    content = stated.removeprefix("\\boxed{").removesuffix("}")
+    if "," in _GROUPING_COMMA.sub("", answer):
+        return False
+    return is_one_number(content) and is_one_number(answer) and _is_number(content, answer)
+
+
 SCORERS: Final[dict[str, Scorer]] = {
     "exact": Scorer(extract=extract_exact, is_correct=is_exact, can_match=is_text),
     "contains": Scorer(extract=extract_exact, is_correct=contains, can_match=is_text),
@@ -144,7 +165,7 @@ SCORERS: Final[dict[str, Scorer]] = {
     ),
     "math": Scorer(
         extract=lambda text, _: mathematics.extract_expression(words.end_of(text)),
-        is_correct=lambda text, answer, _: mathematics.is_equivalent(words.end_of(text), answer),
+        is_correct=_is_equivalent,
         can_match=lambda answer, _: bool(answer.strip("$ ")),
         slow=True,
         needs="math-verify",
