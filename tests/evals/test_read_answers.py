@@ -248,6 +248,16 @@ def test_a_number_that_is_denied_doubted_open_or_a_part_is_no_answer(form: str) 
 
 NUMBERS_READ: Final = (
     ("1{,}125", "1125"),
+    ("1 000 000", "1000000"),
+    ("1 234", "1234"),
+    ("It costs 12 345,67 €.", "12345.67"),
+    ("12\u202f345,67", "12345.67"),
+    ("She bought 3 100-gram bars, so 300 grams.", "300"),
+    ("The answer is 42!", "42"),
+    ("Answer: **42**!", "42"),
+    ("The answer is 42! Let me know if you need more.", "42"),
+    ("The program prints:\n\n```\n42\n```\n\nbecause the loop runs 6 times.", "42"),
+    ("**Output:**\n```text\n42\n```\nIt adds 3 numbers.", "42"),
     (r"1\,125", "1125"),
     (r"\boxed{1{,}125}", "1125"),
     (r"\boxed{1\,125}", "1125"),
@@ -379,6 +389,13 @@ def test_a_number_is_read_in_each_notation(text: str, answer: str) -> None:
 
 
 NUMBERS_MISREAD: Final = (
+    ("1 000 000", "0"),
+    ("1 234", "234"),
+    (r"\boxed{42!}", "42"),
+    ("The answer is $42!$", "42"),
+    ("There are 5! ways", "5"),
+    ("It is 5! = 120", "5"),
+    ("For the input\n```\n5\n```\nit is 25.", "5"),
     (r"The probability is \frac{1}{2}.", "2"),
     (r"\tfrac{3}{4}", "4"),
     ("2{,}500", "500"),
@@ -598,6 +615,14 @@ CONTAINED: Final = (
     ("دمشق؟ لا، إنها بغداد", "بغداد"),
     ("Столица — Москва.", "Москва"),
     ("the C++ language", "C++"),
+    ("The answer is 3.", "3"),
+    ("1,2,3", "2"),
+    ("05.01.2024", "2024"),
+    ("pages 1-3", "3"),
+    ("a 3-year-old", "3"),
+    ("It costs $1,300.", "1,300"),
+    ("It is −3 degrees.", "-3"),
+    ("a + c", "c"),
 )
 
 
@@ -626,6 +651,14 @@ CONTAINED_NOT: Final = (
     ("cannot be Paris", "Paris"),
     ("Parisian", "Paris"),
     ("neither Lyon nor Paris", "Paris"),
+    ("It is 3.5.", "3"),
+    ("It is 3.5.", "5"),
+    ("It costs $1,300.", "300"),
+    ("It costs 1,300.50.", "1"),
+    ("It is -3.", "3"),
+    ("It is −3 degrees.", "3"),
+    ("I like C++ best.", "C"),
+    ("It is F#.", "F"),
 )
 
 
@@ -663,6 +696,9 @@ EXACT: Final = (
     ("Final answer\n\nParis", "Paris"),
     ("### Answer\nParis", "Paris"),
     ("Paris!", "Paris"),
+    ("```text\nParis\n```", "Paris"),
+    ("~~~\nParis\n~~~", "Paris"),
+    ("```\nParis\n```", "Paris"),
     ("Yahoo!", "Yahoo!"),
     ("I looked at it.\nThe correct answer to this question is Paris", "Paris"),
 )
@@ -709,6 +745,18 @@ LETTER_GIVEN: Final = (
     "Die Antwort lautet <A>.",
     "答案是<A>",
     "答案：<A>",
+    "故选：<A>。",
+    "因此应选 <A>",
+    "正确选项是<A>",
+    "正确的选项为（<A>）",
+    "La réponse correcte est la <A>.",
+    "La respuesta correcta es la opción <A>.",
+    "Jawaban: <A>",
+    "Đáp án: <A>",
+    "Cevap: <A>",
+    "Svar: <A>",
+    "उत्तर: <A>",
+    "উত্তর: <A>",
     "答案是 (<A>)。",
     "正确答案是<A>。",
     "选<A>",
@@ -767,6 +815,7 @@ LETTER_NOT_GIVEN: Final = (
     r"\boxed{<A>} or \boxed{B}",
     "If the answer is <A>, then",
     "答案不是<A>",
+    "错误的选项是<A>",
     "<A>是错误的",
     "<A>ではない",
     "정답은 <A>가 아닙니다",

@@ -39,8 +39,11 @@ _ANNOUNCED_BEFORE: Final = re.compile(
     r"(?:(?i:\bis|(?:would|should|must) be)\s*:?|[:=\u2013\u2014-]|\n)"
     rf"[\s{{]*{_SURELY}(?i:(?:option|choice|letter|statement|element)\s*)?$"
     r"|(?:^|\n)[\s>#-]*(?i:correct(?:[ \t]+(?:one|response))?|ans)[ \t]*[:.=][ \t]*$"
-    rf"|(?i:{words.ANNOUNCEMENT.pattern})[\s{{]*{_SURELY}"
-    r"(?i:(?:option|choice|letter|statement|element|Option|选项|選項|選択肢|ข้อ|보기)\s*)?$"
+    rf"|(?i:{words.ANNOUNCEMENT.pattern})[\s{{]*{_SURELY}(?i:(?:la|le|el|die|der|das|the)\s+)?"
+    r"(?i:(?:option|choice|letter|statement|element|opci[oó]n|opzione|alternativa|lettre|letra"
+    r"|lettera|buchstabe|选项|選項|選択肢|ข้อ|보기)\s*)?$"
+    r"|(?:故|应|應|因此|所以|综上|綜上|本题|本題|答案)(?:应|應)?(?:选|選)"
+    r"(?:择|擇)?(?:项|項)?[ \t]*:?[ \t]*$"
 )
 _CONFIRMED_AFTER: Final = re.compile(
     r"[ \t]+is[ \t]+(?:the[ \t]+)?(?:only[ \t]+)?(?:correct|right|best|most[ \t]+(?:appropriate"

@@ -55,9 +55,18 @@ def _without_stop(text: str) -> str:
     return bare if bare[-1:].isalpha() else text  # `5!` is an expression
 
 
+_WHOLE_FENCE: Final = re.compile(r"(`{3,}|~{3,})[^\n`]*\n(.*?)\n[ \t]*\1[`~]*", re.DOTALL)
+
+
+def _without_fence(text: str) -> str:
+    """Return what a fence around the whole text holds: the first line of it is no answer."""
+    fenced = _WHOLE_FENCE.fullmatch(text.strip())
+    return text if fenced is None else fenced[2]
+
+
 def extract_exact(text: str, _: Sequence[str] = ()) -> str:
     """Return what a text announces as its answer, else all of it; in the form that is compared."""
-    text = words.without_remarks(words.without_thinking(words.end_of(text)))
+    text = words.without_remarks(_without_fence(words.without_thinking(words.end_of(text))))
     stated = named_value(text)
     if stated is None:
         stated = _announced_text(text)
@@ -123,7 +132,31 @@ def contains(text: str, answer: str, _: Sequence[str] = ()) -> bool:
     wanted = _normalize(answer)
     for match in re.finditer(re.escape(wanted), spoken):
         is_word = _begins_word(spoken, match.start()) and _ends_word(spoken, match.end())
-        if is_word and not words.is_denied(spoken, match.start(), match.end()):
+        if not is_word or _is_part_of_number(spoken, match.start(), match.end()):
+            continue
+        if not words.is_denied(spoken, match.start(), match.end()):
+            return True
+    return False
+
+
+_LONGER_NUMBER: Final = re.compile(
+    r"(?<![\w.,])(?:[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+\.[0-9]+)(?![\w]|[.,][0-9])"
+)
+_NEGATIVE: Final = re.compile(r"(?:^|[\s(\[{=:$€£])-[$€£]?$")
+MAX_DIGITS: Final = 60  # Characters on both sides in which a longer number is looked for
+
+
+def _is_part_of_number(text: str, start: int, end: int) -> bool:
+    """Return whether what stands there is a piece of another number: the 3 of 3.5, 1,003 and -3."""
+    begins = text[start].isdecimal()
+    if begins and _NEGATIVE.search(text[max(start - 4, 0) : start]):
+        return True
+    if not begins and not text[end - 1].isdecimal():
+        return False
+    from_here = max(start - MAX_DIGITS, 0)
+    for number in _LONGER_NUMBER.finditer(text, from_here, end + MAX_DIGITS):
+        is_inside = number.start() < end and start < number.end()
+        if is_inside and (number.start() < start or end < number.end()):
             return True
     return False
 
@@ -136,7 +169,12 @@ def _begins_word(text: str, start: int) -> bool:
     return _script_of(text[start]) == "arabic" and _ARTICLE_BEFORE.search(before) is not None
 
 
+_SIGNS_OF_NAME: Final = re.compile(r"(?:\+\+|#)(?!\w)")  # of C++ and F#, which are no C and no F
+
+
 def _ends_word(text: str, end: int) -> bool:
+    if text[end - 1].isalpha() and _SIGNS_OF_NAME.match(text, end):
+        return False
     if not _is_joined(text[end - 1 : end], text[end : end + 1]):
         return True
     # Particles follow a Korean noun.
