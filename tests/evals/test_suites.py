@@ -499,3 +499,84 @@ def test_expected_answers_longer_than_a_line_are_told(tmp_path: Path) -> None:
     cases = read_suite(suite_by_columns("test.jsonl", "question=question,answer=answer"), path)
     assert warn_of_long_answers(cases).startswith("1 of 1 expected answers of the scorer exact")
     assert warn_of_long_answers(read_suite(SUITES["gsm8k"], path)) == ""
+
+
+@pytest.mark.parametrize(
+    ("choices", "answer"),
+    [
+        ({"text": ["red", "green"], "label": ["A", "B"]}, "B"),
+        ({"text": ["red", "green"], "label": ["1", "2"]}, "2"),
+        ([{"label": "A", "text": "red"}, {"label": "B", "text": "green"}], "B"),
+        ({"A": "red", "B": "green"}, "B"),
+        (["red", "green"], 1.0),
+    ],
+)
+def test_choices_are_read_in_the_forms_of_published_sets(
+    tmp_path: Path, choices: Any, answer: Any
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"q": "Which?", "c": choices, "a": answer}))
+    (case,) = read_suite(suite_by_columns("rows.jsonl", "question=q,answer=a,choices=c"), path)
+    assert (case.choices, case.answer) == (("red", "green"), "B")
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        ["red", None],
+        "red|green",
+        ["red"],
+        {"x": 1},
+        [{"name": "red"}, {"name": "green"}],
+        [["red"]],
+    ],
+)
+def test_choices_that_are_no_texts_are_an_error(tmp_path: Path, choices: Any) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"q": "Which?", "c": choices, "a": "A"}))
+    with pytest.raises(UsageError, match="row 1: not a row"):
+        read_suite(suite_by_columns("rows.jsonl", "question=q,answer=a,choices=c"), path)
+
+
+def test_a_column_that_no_row_has_is_an_error(tmp_path: Path) -> None:
+    """Its questions would be asked without their choices."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"q": "Which?", "options": ["red", "green"], "a": "A"}')
+    with pytest.raises(UsageError, match="no row has 'optoins'; its columns are a, options, q"):
+        read_suite(suite_by_columns("p", "question=q,answer=a,choices=optoins"), path)
+
+
+def test_a_column_without_a_name_is_no_field(tmp_path: Path) -> None:
+    """Pandas writes its index into one."""
+    path = tmp_path / "rows.csv"
+    path.write_text(",q,a\n0,x?,1\n1,y?,2\n")
+    cases = read_suite(suite_by_columns("rows.csv", "question=q,answer=a"), path)
+    assert [(case.answer, case.scorer, case.tags) for case in cases] == [
+        ("1", "exact", ()),
+        ("2", "exact", ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "answer"), [(b"caf\xc3\xa9", "caf\u00e9"), (3.0, "3"), (0.5, "0.5")]
+)
+def test_values_of_a_parquet_file_are_written_as_people_write_them(
+    tmp_path: Path, value: Any, answer: str
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"q": [b"Which?"], "a": [value]}), tmp_path / "p.parquet")
+    columns = suite_by_columns("p.parquet", "question=q,answer=a")
+    (case,) = read_suite(columns, tmp_path / "p.parquet")
+    assert (case.question, case.answer) == ("Which?", answer)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"), [(float("nan"), "'a' is missing"), (b"\xff", "no UTF-8")]
+)
+def test_no_number_and_no_text_are_no_answer(tmp_path: Path, value: Any, says: str) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"q": ["Which?"], "a": [value]}), tmp_path / "p.parquet")
+    with pytest.raises(UsageError, match=says):
+        read_suite(suite_by_columns("p.parquet", "question=q,answer=a"), tmp_path / "p.parquet")

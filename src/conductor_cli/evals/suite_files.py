@@ -44,12 +44,14 @@ def read_suite(
     if count is not None:
         Random(seed).shuffle(order)  # noqa: S311 - reproducible, no secret
     cases: dict[str, tuple[int, Case]] = {}
+    found = set[str]()
     for index in order:
         number = index + 1
         row = None
         try:
             row = read_row(index)
             case = _read_case(row, reader, number, seed)
+            found.update(row)
         except (KeyError, ValueError, RecursionError, MemoryError, UsageError) as error:
             problem = _problem_of_row(error, row)
             raise UsageError(
@@ -69,6 +71,10 @@ def read_suite(
         raise UsageError(
             f"--n {count}: the file holds {len(cases)} cases", hint="leave out --n to take all"
         )
+    for column in suite.reader_columns:
+        if column not in found:
+            named = ", ".join(sorted(found))
+            raise UsageError(f"{path}: no row has {column!r:.60}; its columns are {named:.200}")
     if not cases:
         raise UsageError(f"{path} has no case that {suite.name} takes", hint=hint)
     return tuple(case for _, case in sorted(cases.values(), key=lambda item: item[0]))

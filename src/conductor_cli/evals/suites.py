@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -51,6 +52,7 @@ form of examples.
 MMLU_PRO_EXAMPLES: Final = 5
 MMLU_PRO_THINK: Final = "Let's think step by step."
 MMLU_PRO_OPTIONS: Final = 10
+MAX_WHOLE_FLOAT: Final = 2.0**53  # Up to which floats hold each whole number
 SCRIPT: Final = (
     "Please provide a self-contained Python script that solves the following problem "
     "in a markdown code block:"
@@ -110,6 +112,7 @@ class Suite:
     file: str
     examples: str = ""
     reader_with: Callable[[Sequence[Row]], Reader] | None = None
+    reader_columns: tuple[str, ...] = ()  # Those that a row may lack, but not all rows
     split: str = ""
     licence: str = ""
     prompt: str = ""
@@ -135,9 +138,30 @@ class Suite:
 def field(row: Row, *names: str) -> str:
     """Return the first of these fields that exists. Raises `KeyError`."""
     for name in names:
-        if row.get(name) is not None:
-            return str(row[name]).strip()
+        value = row.get(name)
+        if not _is_missing(value):
+            return _written(value).strip()
     raise KeyError(names[0])
+
+
+def _is_missing(value: object) -> bool:
+    """Return whether a table has nothing there: null, or the NaN by which pandas writes it."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _written(value: object) -> str:
+    """Return a value as text. Raises `ValueError` for bytes that are none.
+
+    Parquet files of Spark hold texts as bytes, and whole numbers of a column with gaps are floats.
+    """
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise ValueError("expected text, found bytes that are no UTF-8") from None
+    if isinstance(value, float) and value.is_integer() and abs(value) < MAX_WHOLE_FLOAT:
+        return str(int(value))
+    return str(value)
 
 
 def _name(row: Row, column: str, number: int) -> str:
@@ -444,7 +468,7 @@ def bigcodebench(row: Row, number: int, _: int) -> Case:
 def _text(row: Row, name: str) -> str:
     """Return a field as it is: white space counts in code."""
     field(row, name)
-    return str(row[name])
+    return _written(row[name])
 
 
 def _identifier(row: Row) -> str:
@@ -469,19 +493,61 @@ def by_columns(columns: Mapping[str, str]) -> Reader:
             name = field(row, columns["id"])
         question = _one_text(row, columns["question"], "question")
         answer = _one_text(row, columns["answer"], "answer")
-        tagged = _listed(row.get(columns.get("tags", "")))
-        choices = _listed(row.get(columns.get("choices", "")))
+        tagged = _listed(_cell(row, columns, "tags"))
+        choices, labels = _choices_of(_cell(row, columns, "choices"), columns.get("choices", ""))
         if not choices:
-            scorer = str(row.get(columns.get("scorer", ""), columns.get("scorer", "exact")))
+            scorer = str(_cell(row, columns, "scorer") or columns.get("scorer", "exact"))
             return Case(
                 id=name, question=question, answer=answer, scorer=scorer, tags=tags(*tagged)
             )
-        if len(choices) > len(ascii_uppercase):
-            raise ValueError(f"it has {len(choices)} choices, and at most 26 have a letter")
-        letter = _letter_of(row[columns["answer"]], answer, choices)
+        letter = _letter_of(row[columns["answer"]], answer, choices, labels)
         return _multiple_choice(name, question, choices, letter, tags(*tagged))
 
     return read
+
+
+def _cell(row: Row, columns: Mapping[str, str], key: str) -> object:
+    """Return what stands in the column that was named for a field; None where none was named.
+
+    A column without a name, as pandas writes its index into a CSV file, is nobody's.
+    """
+    return row.get(columns[key]) if key in columns else None
+
+
+def _choices_of(value: object, column: str) -> tuple[list[str], list[str]]:
+    """Return the texts of a multiple choice, and the labels by which the file names them.
+
+    They are a list of texts, a list of objects with `text` and `label`, one object with these two
+    lists, as in ARC, or an object whose keys are the letters. Raises `ValueError` for anything else
+    and where there is only one, or more than have a letter.
+    """
+    if isinstance(value, str) and value.startswith(("[", "{")):
+        value = json.loads(value)
+    labels: object = ()
+    if isinstance(value, Mapping):
+        if isinstance(value.get("text"), list | tuple):
+            value, labels = value["text"], value.get("label")
+        elif "".join(value) == ascii_uppercase[: len(value)]:
+            value = list(value.values())
+    elif isinstance(value, list | tuple) and all(isinstance(item, Mapping) for item in value):
+        labels = [item.get("label") for item in value]
+        value = [item.get("text", item) for item in value]
+    if isinstance(value, str):
+        value = [value] if value else []
+    if _is_missing(value):
+        return [], []
+    if not isinstance(value, list | tuple):
+        # The file's fault, not the caller's
+        raise ValueError(f"expected a list of texts in {column!r}")  # noqa: TRY004
+    for item in value:
+        if _is_missing(item) or isinstance(item, Mapping | list | tuple):
+            raise ValueError(f"expected texts in {column!r}, found {item!r:.60}")
+    if len(value) == 1:
+        raise ValueError(f"it has one choice in {column!r}, {value[0]!r:.60}, and needs two")
+    if len(value) > len(ascii_uppercase):
+        raise ValueError(f"it has {len(value)} choices, and at most 26 have a letter")
+    named = list(map(str, labels)) if isinstance(labels, list | tuple) else []
+    return list(map(_written, value)), named if len(named) == len(value) else []
 
 
 def _one_text(row: Row, column: str, key: str) -> str:
@@ -507,11 +573,14 @@ def _one_text(row: Row, column: str, key: str) -> str:
     return field({column: value}, column)
 
 
-def _letter_of(value: object, answer: str, choices: Sequence[str]) -> str:
+def _letter_of(value: object, answer: str, choices: Sequence[str], labels: Sequence[str]) -> str:
     """Return the letter of the right choice.
 
-    A whole number is its place, from 0. A text is a choice, else a letter, else such a place.
+    A label of the file's own comes first. A whole number is the place of a choice, from 0. A text
+    is a choice, else a letter, else such a place.
     """
+    if answer in labels:
+        return ascii_uppercase[labels.index(answer)]
     is_place = isinstance(value, int) and not isinstance(value, bool)
     if not is_place and answer in choices:
         return ascii_uppercase[choices.index(answer)]
@@ -735,5 +804,8 @@ def suite_by_columns(name: str, text: str) -> Suite:
     if "question" not in columns or "answer" not in columns:
         raise UsageError("--fields needs question and answer", hint=hint)
     return Suite(
-        name=name, reader=by_columns(columns), file="--fields with the names of its columns"
+        name=name,
+        reader=by_columns(columns),
+        reader_columns=tuple(columns[key] for key in ("choices", "tags") if key in columns),
+        file="--fields with the names of its columns",
     )
