@@ -422,6 +422,27 @@ def test_another_python_scores_the_replies_anew_and_asks_nobody(
     assert [system["right"] for system in shown["systems"]] == [0, 0]
 
 
+def test_other_rules_score_the_replies_anew_and_ask_nobody(two_workers: Stage, cases: Path) -> None:
+    """A report never mixes verdicts of two versions, whether the evaluation had ended or not."""
+    words = ("eval", cases, "--systems", "alone", "--yes", "--json")
+    first = two_workers.ok(*words).json
+    state = app_paths(two_workers.environ()).state
+    (spec_file,) = state.glob("evals/*/spec.json")
+    spec = json.loads(spec_file.read_text())
+    assert spec["rules"]
+    spec_file.write_text(json.dumps({**spec, "rules": "those of an earlier version"}))
+    outcomes = spec_file.with_name("outcomes.jsonl")
+    outcomes.write_text(outcomes.read_text().replace('"right"', '"wrong"'))
+    before = len(two_workers.posts)
+    done = two_workers.ok(*words, told=f"by the rules of another version in {first['id']}: the")
+    assert done.json["id"] != first["id"]
+    rights = [system["right"] for system in first["systems"]]
+    assert any(rights)
+    assert [system["right"] for system in done.json["systems"]] == rights
+    assert len(two_workers.posts) == before
+    assert "rules" not in done.json
+
+
 def test_continuing_with_an_exhausted_budget_makes_no_calls(
     two_workers: Stage, cases: Path
 ) -> None:

@@ -53,7 +53,7 @@ from conductor_cli.evals.judge import Judge
 from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec, RunKey
 from conductor_cli.evals.runner import Row, case_runner, run_cases
 from conductor_cli.evals.sandbox import require_sandbox, use_interpreter
-from conductor_cli.evals.scorers import SCORERS
+from conductor_cli.evals.scorers import SCORERS, scoring_rules
 from conductor_cli.evals.systems import (
     DEFAULT,
     System,
@@ -109,7 +109,8 @@ class PreparedEvaluation:
     """An evaluation whose models are open.
 
     `stored` is the one that is continued, of which `done` runs are judged. `replies_of` is one
-    whose replies a new one takes over: it differs only in the Python that ran its programs.
+    whose replies a new one takes over: it differs only in the Python that ran its programs, or in
+    the rules by which its answers were scored.
     `estimate` is None if nothing will cost anything. `left_out` says which systems cannot run, and
     why.
     """
@@ -235,19 +236,20 @@ def _earlier_evaluations(
     """Return the evaluation that goes on, and the one whose replies a new one takes over.
 
     The newest of the same goes on if it has not ended, or where the request `reuses` it. One newer
-    than that whose programs another Python ran has other verdicts of the same replies.
+    than that whose programs another Python ran, or whose answers another version scored, has other
+    verdicts of the same replies.
     """
-    of_another_python = None
+    of_other_verdicts = None
     for stored in stored_evaluations(settings):
         if stored.spec.identity != spec.identity:
             continue
-        if stored.spec.python != spec.python:
-            of_another_python = of_another_python or stored
+        if (stored.spec.python, stored.spec.rules) != (spec.python, spec.rules):
+            of_other_verdicts = of_other_verdicts or stored
             continue
         if len(_judged_runs(stored, spec)) < spec.runs or reuses:
             return stored, None
         break
-    return None, of_another_python
+    return None, of_other_verdicts
 
 
 def _judged_runs(evaluation: Evaluation, spec: EvaluationSpec) -> set[RunKey]:
@@ -438,6 +440,7 @@ def _make_spec(
         conductor=planned_by,
         judge=judge.worker.name if judge is not None else None,
         python=python,
+        rules=scoring_rules(),
         identity=dump(_identity(request, opened, names, judge)),
         notes=tuple(notes),
         version=__version__,

@@ -32,7 +32,7 @@ from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.formatting import format_count, format_money, format_time
 from conductor_cli.core.mappings import names_of
 from conductor_cli.evals.cases import warn_of_long_answers, write_cases
-from conductor_cli.evals.outcomes import CaseOutcome, Evaluation
+from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec
 from conductor_cli.evals.report import (
     reach_verdict,
     report_json,
@@ -294,7 +294,7 @@ async def _run(
         if evaluation is not None and not quiet:
             out.print_notice(f"continuing {evaluation.id}: {done:,} of {total:,} runs are done")
         if prepared.replies_of is not None and not quiet:
-            out.print_notice(_describe_other_python(prepared.replies_of))
+            out.print_notice(_describe_other_verdicts(prepared.replies_of, prepared.spec))
         lines = _describe_evaluation(prepared)
         if prepared.estimate is None and not quiet:
             for line in lines:
@@ -319,12 +319,13 @@ async def _run(
         return evaluation, out.print_error(_limit_failure(prepared, done))
 
 
-def _describe_other_python(other: Evaluation) -> str:
+def _describe_other_verdicts(other: Evaluation, spec: EvaluationSpec) -> str:
     """Return why the replies of another evaluation are scored again."""
-    ran = "another Python"
-    if other.spec.python:
-        ran = other.spec.python
-    return f"its programs were run by {ran} in {other.id}: the replies of that are scored anew"
+    why = f"its answers were scored by the rules of another version in {other.id}"
+    if other.spec.python != spec.python:
+        ran = other.spec.python or "another Python"
+        why = f"its programs were run by {ran} in {other.id}"
+    return f"{why}: the replies of that are scored anew"
 
 
 def _describe_evaluation(prepared: evaluations.PreparedEvaluation) -> list[str]:

@@ -321,6 +321,7 @@ class EvaluationSpec:
     conductor: str | None = None  # The name of the planner, with its file hash
     judge: str | None = None  # The worker that judges answers
     python: str = ""  # The Python that runs programs of models, where the cases have any
+    rules: str = ""  # Which rules say what is right: `scorers.scoring_rules`
     identity: Any  # All that must be equal to continue the evaluation
     notes: tuple[str, ...] = ()
     version: str = ""
@@ -333,7 +334,7 @@ class EvaluationSpec:
 
     def json(self) -> dict[str, Any]:
         fields: dict[str, Any] = dump(self)
-        del fields["identity"], fields["planner_id"]
+        del fields["identity"], fields["planner_id"], fields["rules"]
         return fields
 
 

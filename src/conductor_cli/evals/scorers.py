@@ -33,6 +33,7 @@ To add one, write a `Scorer` and add it to `SCORERS`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -40,6 +41,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Final, Literal
@@ -128,6 +131,36 @@ def _is_number(text: str, answer: str, _: Sequence[str] = ()) -> bool:
 def _is_one_number(answer: str, _: Sequence[str] = ()) -> bool:
     """Return whether the expected answer is one number, or ends as those of GSM8K: `#### 18`."""
     return is_one_number(answer.rpartition("####")[2])
+
+
+_RULES: Final = (
+    "scorers.py",
+    "answer_words.py",
+    "choice_answers.py",
+    "exact_answers.py",
+    "mathematics.py",
+    "number_answers.py",
+    "pattern_process.py",
+    "program_text.py",
+    "programs.py",
+    "published_answers.py",
+    "sandbox_runner.py",
+)
+
+
+@cache
+def scoring_rules() -> str:
+    """Return what is the same as long as the same answers are right: of this code and its library.
+
+    A change that decides nothing changes it, too. Then replies are scored anew, which is free.
+    """
+    library = ""
+    with suppress(PackageNotFoundError):
+        library = version("math-verify")
+    digest = hashlib.sha256(library.encode())
+    for name in _RULES:
+        digest.update(Path(__file__).with_name(name).read_bytes())
+    return digest.hexdigest()
 
 
 _GROUPING_COMMA: Final = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
