@@ -50,6 +50,15 @@ def judged(path: Path, by: Judge, *case_set: Any) -> dict[str, CaseOutcome]:
     [
         ("It says so.\nVERDICT: RIGHT", "right"),
         ("**VERDICT: WRONG**", "wrong"),
+        ("It says so.\n\n**VERDICT**: RIGHT", "right"),
+        ("__VERDICT__: __WRONG__", "wrong"),
+        ("`VERDICT: RIGHT`", "right"),
+        ("VERDICT: RIGHT \u2705", "right"),
+        ("Final verdict: [WRONG].", "wrong"),
+        ("VERDICT: CORRECT", "right"),
+        ("VERDICT: incorrect", "wrong"),
+        ("```\nIt says so.\nVERDICT: RIGHT\n```", "right"),
+        ("VERDICT: not RIGHT", "failed"),
         ("VERDICT: RIGHT\nor perhaps not", "failed"),  # the last line is none
         ("VERDICT: RIGHT or WRONG", "failed"),
         ("It is right.", "failed"),

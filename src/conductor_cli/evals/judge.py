@@ -37,7 +37,12 @@ says.
 Give your reasons in at most three sentences. Then end with a line of its own: VERDICT: RIGHT or \
 VERDICT: WRONG"""
 
-_VERDICT: Final = re.compile(r"^[\s*_#>]*VERDICT:[\s*_]*(RIGHT|WRONG)[\s*_.]*$", re.IGNORECASE)
+_MARKS: Final = r"(?:[^\w\n]|_){0,20}"  # Emphasis, quotes, brackets and symbols around a word
+_VERDICT: Final = re.compile(
+    rf"{_MARKS}(?:(?:my|the|final)\s+){{0,2}}VERDICT{_MARKS}(RIGHT|WRONG|CORRECT|INCORRECT){_MARKS}",
+    re.IGNORECASE,
+)
+_FENCE_END: Final = re.compile(r"\n\s*(?:`{3,}|~{3,}|</\w{1,20}>)\s*$")
 
 
 def judge_prompt(case: Case, answer: str) -> str:
@@ -55,10 +60,11 @@ def read_verdict(text: str) -> bool | None:
 
     None where it is no verdict.
     """
-    verdict = _VERDICT.match(text.strip().rpartition("\n")[2])
+    reply = _FENCE_END.sub("", text.strip()).strip()
+    verdict = _VERDICT.fullmatch(reply.rpartition("\n")[2])
     if verdict is None:
         return None
-    return verdict[1].upper() == "RIGHT"
+    return verdict[1].upper() in {"RIGHT", "CORRECT"}
 
 
 @dataclass(frozen=True, slots=True)
