@@ -144,6 +144,21 @@ def test_equal_expressions_have_one_normal_form() -> None:
     assert extract("It is 7.", ()) == extract(r"\boxed{7}", ()) == "7"
 
 
+@pytest.mark.parametrize(
+    "forms",
+    [
+        (r"\boxed{0.5}", r"\boxed{\frac12}", "x = 0.5", r"\boxed{x=\frac{1}{2}}"),
+        (r"\boxed{1,000}", "1000.0", r"\boxed{1000\,\mathrm{m}}"),
+        (r"\boxed{\sqrt{18}}", r"3\sqrt{2}"),
+        (r"\boxed{2, 1}", r"\boxed{x=1 \text{ or } x=2}"),
+        (r"\boxed{\text{even}}", "Even"),
+    ],
+)
+def test_equal_answers_are_one_where_a_majority_counts(forms: tuple[str, ...]) -> None:
+    (answer,) = {SCORERS["math"].extract(form, ()) for form in forms}
+    assert answer
+
+
 def test_an_endless_computation_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert mathematics.is_equivalent("2", "2")  # it is running
     monkeypatch.setattr(mathematics, "TIMEOUT", 0.5)

@@ -52,7 +52,8 @@ def extract_expression(text: str) -> str:
     Empty if there is none.
     """
     require_math_verify()
-    return str(_CHILD.ask("extract", given_answer(text)) or "")
+    stated = given_answer(text)
+    return str(_CHILD.ask("extract", stated) or _as_phrase(stated))
 
 
 @lru_cache(maxsize=8192)
@@ -464,7 +465,7 @@ def _answer_questions(pipe: Connection) -> None:
             _end_after_processor_time(seconds)
             with suppress(Exception):  # a hostile text may raise anything in the parser
                 if request == "extract":
-                    reply = str(next(iter(read(text)), ""))
+                    reply = _normal_form(next(iter(read(text)), ""))
                 else:
                     # The library finds an expected answer only in a box or between dollar signs;
                     # `\$` is money.
@@ -481,6 +482,22 @@ def _end_after_processor_time(seconds: float) -> None:
         # Nothing handles its signal, so that it also ends what is inside of one long operation
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
+def _normal_form(value: Any) -> str:  # noqa: ANN401 - an object of the library's, or text
+    """Return an expression as text: one for `x = 5` and 5, for 0.50 and 1/2, and for equal roots."""
+    kind = type(value).__name__
+    if kind == "str":
+        return str(value)
+    if kind == "Equality" and type(value.lhs).__name__ == "Symbol":
+        return _normal_form(value.rhs)
+    if kind == "FiniteSet":
+        return "{" + ", ".join(sorted(map(_normal_form, value.args))) + "}"
+    with suppress(Exception):  # what cannot be worked out stays as it is
+        from sympy import nsimplify
+
+        value = nsimplify(value.doit(), rational=True)
+    return str(value)
 
 
 def _is_same(verify: Any, expected: list[Any], given: list[Any]) -> bool:  # noqa: ANN401

@@ -523,15 +523,7 @@ def _choices_of(value: object, column: str) -> tuple[list[str], list[str]]:
     """
     if isinstance(value, str) and value.startswith(("[", "{")):
         value = json.loads(value)
-    labels: object = ()
-    if isinstance(value, Mapping):
-        if isinstance(value.get("text"), list | tuple):
-            value, labels = value["text"], value.get("label")
-        elif "".join(value) == ascii_uppercase[: len(value)]:
-            value = list(value.values())
-    elif isinstance(value, list | tuple) and all(isinstance(item, Mapping) for item in value):
-        labels = [item.get("label") for item in value]
-        value = [item.get("text", item) for item in value]
+    value, labels = _texts_and_labels(value)
     if isinstance(value, str):
         value = [value] if value else []
     if _is_missing(value):
@@ -548,6 +540,21 @@ def _choices_of(value: object, column: str) -> tuple[list[str], list[str]]:
         raise ValueError(f"it has {len(value)} choices, and at most 26 have a letter")
     named = list(map(str, labels)) if isinstance(labels, list | tuple) else []
     return list(map(_written, value)), named if len(named) == len(value) else []
+
+
+def _texts_and_labels(value: object) -> tuple[object, object]:
+    """Return what a column of choices holds, and the labels that it has beside them."""
+    if isinstance(value, Mapping):
+        if isinstance(value.get("text"), list | tuple):
+            return value["text"], value.get("label")
+        if "".join(map(str, value)) == ascii_uppercase[: len(value)]:
+            return list(value.values()), None
+    if isinstance(value, list | tuple):
+        objects = [item for item in value if isinstance(item, Mapping)]
+        if len(objects) == len(value):
+            texts = [item.get("text", item) for item in objects]
+            return texts, [item.get("label") for item in objects]
+    return value, None
 
 
 def _one_text(row: Row, column: str, key: str) -> str:
