@@ -252,6 +252,8 @@ NUMBERS_READ: Final = (
     ("1 234", "1234"),
     ("It costs 12 345,67 €.", "12345.67"),
     ("12\u202f345,67", "12345.67"),
+    (r"$10\,\mathrm{m\,s^{-2}}$", "10"),
+    (r"$10\ \mathrm{m\,s^{-1}}$", "10"),
     ("She bought 3 100-gram bars, so 300 grams.", "300"),
     ("The answer is 42!", "42"),
     ("Answer: **42**!", "42"),
@@ -803,9 +805,18 @@ LETTER_GIVEN: Final = (
     r"\boxed{a cat}",
     r"The answer is \boxed{\text{a cat}}",
     "$a cat$",
+    "<A> is the answer.",
+    "<A> is my final answer",
+    "<A>!",
+    "Definitely <A>.",
+    "<A>, because it purrs.",
+    "Response: <A>",
+    "**<A>) a cat** is correct because B) green is no animal.",
 )
 
 LETTER_NOT_GIVEN: Final = (
+    "<A> is not the answer.",
+    "<A>) a cat is not correct.",
     "The answer is not <<A>>",
     "Answer: <<A>> or <B>",
     "<<A>>B</<A>>",

@@ -35,7 +35,7 @@ _SURELY: Final = (
     r"(?i:(?:definitely|clearly|certainly|simply|indeed|therefore|thus|(?:most )?likely)\s+)?"
 )
 _ANNOUNCED_BEFORE: Final = re.compile(
-    r"\\(?:boxed|fbox)[\s{(]*$|(?i:answer|choice|option|letter|statement)\s*"
+    r"\\(?:boxed|fbox)[\s{(]*$|(?i:answer|choice|option|letter|statement|response)\s*"
     r"(?:(?i:\bis|(?:would|should|must) be)\s*:?|[:=\u2013\u2014-]|\n)"
     rf"[\s{{]*{_SURELY}(?i:(?:option|choice|letter|statement|element)\s*)?$"
     r"|(?:^|\n)[\s>#-]*(?i:correct(?:[ \t]+(?:one|response))?|ans)[ \t]*[:.=][ \t]*$"
@@ -46,9 +46,11 @@ _ANNOUNCED_BEFORE: Final = re.compile(
     r"(?:择|擇)?(?:项|項)?[ \t]*:?[ \t]*$"
 )
 _CONFIRMED_AFTER: Final = re.compile(
-    r"[ \t]+is[ \t]+(?:the[ \t]+)?(?:only[ \t]+)?(?:correct|right|best|most[ \t]+(?:appropriate"
+    r"[ \t]+is[ \t]+(?:(?:the|my)[ \t]+(?:final[ \t]+)?answer\b"
+    r"|(?:the[ \t]+)?(?:only[ \t]+)?(?:correct|right|best)\b"
+    r"|(?:the[ \t]+)?(?:only[ \t]+)?most[ \t]+(?:appropriate"
     r"|accurate|likely|suitable|plausible|reasonable|logical|fitting)"
-    r"(?![ \t]+(?:mistake|error|trap|wrong)))\b"
+    r"(?![ \t]+(?:mistake|error|trap|wrong))\b)"
     r"|[ \t]+ist[ \t]+(?:richtig|korrekt)\b"
     r"|[ \t]*(?:是)?(?:正确|正確|对的|對的)|[ \t]*(?:が|は)正(?:解|しい)"
     r"|[ \t]*(?:이|가)[ \t]*(?:정답|맞)"
@@ -58,7 +60,7 @@ _PREFERRED_BEFORE: Final = re.compile(
         r"\b(?:go(?:ing)? with|choose|pick|select|opt for|it is|its|that is|thats|must be"
         r"|can only be|has to be"
         r"|(?:that|it|which) would be|(?:id|would) say|(?:i|we) (?:think|believe)|by elimination"
-        r"|so|thus|option|choice|letter|answer)[\s:,]*$"
+        r"|so|thus|option|choice|letter|answer|definitely|certainly|clearly|surely)[\s:,]*$"
         r"|(?:→|=>|->|⇒)\s*$"
         r"|(?:\bnot\s+|不是|nicht\s+)[(\[]?[A-Z][)\]]?,?\s*(?:but(?:\s+rather)?|而是|sondern)\s*$"
         r"|(?:选|選|应选|選ぶ|选择|選擇)\s*$"
@@ -82,8 +84,10 @@ _OPEN_AFTER: Final = re.compile(
 _CHOICE_BEGINS: Final = re.compile(r"[ \t]*[(\u2014-][ \t]*|[ \t]+")
 """What may stand between a letter and its choice: `C (blue)`, `C - blue`, `C blue`."""
 _LINE_BEFORE: Final = re.compile(r"(?:^|\n)[ \t>]*$")
-_LINE_AFTER: Final = re.compile(r"(?<=[)\]])[.:]?(?:\s|$)|[.:](?:\s|$)|\s*(?:\n|$)")
-_ONLY: Final = re.compile(r"[\s>]*[(\[]?([A-Za-z])[)\]]?[\s.]*")
+_LINE_AFTER: Final = re.compile(
+    r"(?<=[)\]])[.:]?(?:\s|$)|[.:](?:\s|$)|\s*(?:\n|$)|,[ \t]+(?:because|since|as)\b"
+)
+_ONLY: Final = re.compile(r"[\s>]*[(\[]?([A-Za-z])[)\]]?[\s.!]*")
 
 
 _Strength = Literal["announced", "confirmed", "preferred", "leading", "bracketed"]
@@ -172,22 +176,26 @@ def _strength_of(match: re.Match[str], choice: str) -> _Strength | None:
         return "announced"
     if _CONFIRMED_AFTER.match(_text_after(match)):
         return "confirmed"
+    end = _end_of_choice(match, choice)
+    if end is not None and _DENIED_AFTER.match(match.string, end):
+        return None
+    if begins_line and end is not None and _CONFIRMED_AFTER.match(match.string, end):
+        return "confirmed"
     if _PREFERRED_BEFORE.search(before):
         return "preferred"
-    if begins_line and _LINE_AFTER.match(match.string, match.end()):
-        return "leading"
-    if begins_line and _is_before_choice(match, choice):
+    if begins_line and (end is not None or _LINE_AFTER.match(match.string, match.end())):
         return "leading"
     return "bracketed" if is_bracketed else None
 
 
-def _is_before_choice(match: re.Match[str], choice: str) -> bool:
-    """Return whether the text of its choice stands behind a letter."""
+def _end_of_choice(match: re.Match[str], choice: str) -> int | None:
+    """Return where the choice of a letter ends that stands behind it; None where it does not."""
     between = _CHOICE_BEGINS.match(match.string, match.end())
     written = _without_marks(choice).casefold()
     if between is None or not written:
-        return False
-    return match.string[between.end() : between.end() + len(choice)].casefold().startswith(written)
+        return None
+    behind = match.string[between.end() : between.end() + len(choice)]
+    return between.end() + len(written) if behind.casefold().startswith(written) else None
 
 
 def _is_bracketed(match: re.Match[str]) -> bool:

@@ -485,7 +485,7 @@ def _end_after_processor_time(seconds: float) -> None:
 
 
 def _normal_form(value: Any) -> str:  # noqa: ANN401 - an object of the library's, or text
-    """Return an expression as text: one for `x = 5` and 5, for 0.50 and 1/2, and for equal roots."""
+    """Return an expression as text: one for `x = 5` and 5, for 0.5 and 1/2, and for equal roots."""
     kind = type(value).__name__
     if kind == "str":
         return str(value)

@@ -44,6 +44,7 @@ first number is one of its own.
 _MONEY: Final = r"[$€£¥]\s?[0-9][0-9.,]{0,20}"
 _NO_FORMULA: Final = r"(?=[.,;:!?)*]{0,3}(?:\s+(?![-+*/=^\\<>|])|\s*$))"
 """What follows the `k` of `$18k`, but not that of `$18k + 1$`."""
+_FONT: Final = r"\\(?:text|textbf|textrm|mathrm|mathbf|mathit|boldsymbol|mbox)"
 _REWRITES: Final = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -52,10 +53,7 @@ _REWRITES: Final = tuple(
             r"(?<=[a-z:] )(\*{0,2}[-+]?[0-9][0-9.,]{0,20}\*{0,2})!(?=\*{0,2}\s*(?:$|\n|\s[A-Z]))",
             r"\1.",
         ),
-        (
-            r"\\(?:text|textbf|textrm|mathrm|mathbf|mathit|boldsymbol|mbox)\s*\{([^{}]{0,80})\}",
-            r"\1",
-        ),
+        (rf"{_FONT}\s*\{{([^{{}}]{{0,80}}(?:\{{[^{{}}]{{0,20}}\}}[^{{}}]{{0,40}})?)\}}", r"\1"),
         (r"\\(?:bf|rm|left|right|displaystyle)(?![A-Za-z])", ""),
         (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
         (r"<<[^<>\n]{0,200}>>", ""),  # what the calculator of GSM8K was told
@@ -81,7 +79,7 @@ _REWRITES: Final = tuple(
         (r"\\(?:to|rightarrow|implies|Rightarrow)(?![A-Za-z])", "→"),
         (r"(?<=[0-9])(?:\{[,\\]{1,2}\}|,?\\[,!;:\s]|,\{\}|~)(?:\\!)?(?=[0-9]{3}(?![0-9]))", ","),
         (r"(?<=[0-9])\{,\}(?=[0-9])", ","),
-        (r"\\[,!;:]|\\q?quad(?![A-Za-z])|(?<![0-9])~(?![0-9])", " "),
+        (r"\\[,!;: ]|\\q?quad(?![A-Za-z])|(?<![0-9])~(?![0-9])", " "),
         (r"\\[()\[\]]", " "),
         (r"\*\*|__|`|~~", ""),
         (r"(?<![\w)*\]])\*(?=[^\s*])|(?<=[^\s*])\*(?![\w(*{])", ""),
