@@ -867,6 +867,9 @@ def test_a_letter_that_is_denied_doubted_or_taken_back_is_no_answer(form: str) -
         "(1) ",
         "[1] ",
         "\\frac{",
+        "~",
+        "B) ",
+        "1 234 ",
     ],
 )
 @pytest.mark.parametrize("scorer", ["exact", "contains", "number", "choice"])

@@ -55,7 +55,7 @@ def _without_stop(text: str) -> str:
     return bare if bare[-1:].isalpha() else text  # `5!` is an expression
 
 
-_WHOLE_FENCE: Final = re.compile(r"(`{3,}|~{3,})[^\n`]*\n(.*?)\n[ \t]*\1[`~]*", re.DOTALL)
+_WHOLE_FENCE: Final = re.compile(r"(`{3,}+|~{3,}+)[^\n`]*+\n(.*?)\n[ \t]*+\1[`~]*", re.DOTALL)
 
 
 def _without_fence(text: str) -> str:
