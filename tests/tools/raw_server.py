@@ -151,6 +151,8 @@ def listed(cursor: str) -> dict[str, Any]:
     if MODE == "pages":
         number = int(cursor or 0) + 1
         return {"tools": [tool(f"tool{number % 3}")], "nextCursor": str(number)}
+    if MODE == "again":
+        return {"tools": [tool("only")], "nextCursor": ""}
     if MODE == "none":
         return {"tools": []}
     if MODE == "bare":

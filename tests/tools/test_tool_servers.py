@@ -228,6 +228,13 @@ def test_a_list_without_an_end_and_one_without_a_tool_are_told(
         assert desk.box.take_notices() == (notice,)
 
 
+def test_a_page_that_only_leads_to_itself_is_the_last() -> None:
+    """Servers write an empty cursor for none, or always the same one."""
+    with Desk(raw("again")) as desk:
+        assert list(desk.tools()) == ["only"]
+        assert desk.box.take_notices() == ()
+
+
 def test_half_a_letter_in_an_answer_loses_nothing_else() -> None:
     with Desk(raw("answers")) as desk:
         assert desk.call("half").text == "half \ufffd, whole \U0001f600"

@@ -332,6 +332,7 @@ class ServerSession:
         tools: dict[str, OfferedTool] = {}
         schemas: dict[str, Mapping[str, Any]] = {}
         cursor = None
+        cursors = set[str]()
         has_more = False
         try:
             async with asyncio.timeout(START):
@@ -343,6 +344,10 @@ class ServerSession:
                         if tool.output_schema is not None:
                             schemas[tool.name] = tool.output_schema
                     cursor = page.next_cursor
+                    if cursor in cursors:
+                        cursor = None  # The page only leads to itself
+                    if cursor is not None:
+                        cursors.add(cursor)
                     has_more = len(tools) > MAX_TOOLS
                     if cursor is None or has_more:
                         break
