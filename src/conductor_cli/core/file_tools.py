@@ -151,15 +151,9 @@ class FileTools:
             raise WrongArgument(f"pattern must have 1 to {MAX_PATTERN_CHARS} characters")
         names = []
         for path, file in self._files.items():
-            name = path.rpartition("/")[2].lower()
             is_match = pattern in path.lower()
             if "*" in pattern or "?" in pattern:
-                is_match = any(
-                    fnmatchcase(named, wanted)
-                    for named in (name, path.lower())
-                    # Folders may be called `[id]`
-                    for wanted in (pattern, pattern.replace("[", "[[]"))
-                )
+                is_match = _matches(path.lower(), pattern)
             if is_match:
                 names.append(_entry(file))
         return _bounded(names, "search for a longer part of the path") or "no file matches"
@@ -318,6 +312,15 @@ def search_job(search: Search) -> bytes:
         "texts": [file.text for file in search.files],
     }
     return json.dumps(job).encode()
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Return whether a path, or its last name, matches a pattern. Folders may be called `[id]`."""
+    literal = pattern.replace("[", "[[]")
+    for named in (path, path.rpartition("/")[2]):
+        if fnmatchcase(named, pattern) or fnmatchcase(named, literal):
+            return True
+    return False
 
 
 def _plain(path: str) -> str:
