@@ -543,7 +543,7 @@ def test_a_column_that_no_row_has_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"q": "Which?", "options": ["red", "green"], "a": "A"}')
     with pytest.raises(UsageError, match="no row has 'optoins'; its columns are a, options, q"):
-        read_suite(suite_by_columns("p", "question=q,answer=a,choices=optoins"), path)
+        read_suite(suite_by_columns("p", "question=q,answer=a,choices=chosen"), path)
 
 
 def test_a_column_without_a_name_is_no_field(tmp_path: Path) -> None:
