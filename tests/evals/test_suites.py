@@ -542,7 +542,7 @@ def test_a_column_that_no_row_has_is_an_error(tmp_path: Path) -> None:
     """Its questions would be asked without their choices."""
     path = tmp_path / "rows.jsonl"
     path.write_text('{"q": "Which?", "options": ["red", "green"], "a": "A"}')
-    with pytest.raises(UsageError, match="no row has 'optoins'; its columns are a, options, q"):
+    with pytest.raises(UsageError, match="no row has 'chosen'; its columns are a, options, q"):
         read_suite(suite_by_columns("p", "question=q,answer=a,choices=chosen"), path)
 
 
