@@ -281,9 +281,10 @@ class ChatApiModel:
         """
         self._dropped |= dropped.difference(spared)  # calls beside this one may have learned more
         notes = self._new_notes(request)
-        of_this_alone = dict.fromkeys([*spared.values(), *self._budget_notes(request)])
-        notes += [f"{self._server.name} {note}" for note in of_this_alone]
-        return notes
+        of_this_alone = [*dict.fromkeys(spared.values())]
+        if (budget := self._fitting_budget(request)) is not None:
+            of_this_alone.append(note_of_budget(budget))
+        return [*notes, *(f"{self._server.name} {note}" for note in of_this_alone)]
 
     def _ended(self, reply: ReplyEventReader) -> Iterator[Chunk]:
         """Yield the last chunks of a reply. Raises `ModelError`."""
@@ -308,6 +309,8 @@ class ChatApiModel:
 
     def _new_notes(self, request: Request) -> list[str]:
         """Return a note for each dropped field that the user does not know of yet."""
+        if not self._dropped:
+            return []
         untold = self._dropped - self._noted
         # What a client asks for is told to each client.
         untold |= self._dropped & (request.sampling.keys() | request.asked)
@@ -452,12 +455,14 @@ class ChatApiModel:
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
         limit_field = self._max_tokens_field(dropped)
         request = replace(request, messages=with_details(request.messages, dropped))
-        options = dict(self._options)
+        options = self._options
         if (budget := self._fitting_budget(request)) is not None:
-            options["thinking_budget"] = budget
+            options = {**options, "thinking_budget": budget}
         body = request_body(request, options, self._preset.budget, limit_field)
         body |= structured_output.constraint_fields(request, self._form, dropped)
-        messages = in_forms(body["messages"], dropped, has_tools="tools" in body)
+        messages = body["messages"]
+        if dropped:
+            messages = in_forms(messages, dropped, has_tools="tools" in body)
         begun = structured_output.prefill_fields(request, self._form, dropped)
         body |= begun | {"messages": [*messages, *begun.get("messages", ())]}
         if STOPS in dropped and body.get("stop"):
@@ -475,14 +480,10 @@ class ChatApiModel:
     def _fitting_budget(self, request: Request) -> int | None:
         """Return what a model may think in a reply that is shorter than its budget; else None."""
         is_bounded = self._api.budget_fits_reply or self._preset.budget == "openrouter"
-        if not is_bounded:
+        if not is_bounded or "thinking_budget" not in self._options:
             return None
         limits = (request.max_tokens, self._options.get("max_tokens"), self._output_limit)
         return fitting_budget(self._options, lower_limit(*limits))
-
-    def _budget_notes(self, request: Request) -> list[str]:
-        budget = self._fitting_budget(request)
-        return [] if budget is None else [note_of_budget(budget)]
 
     def _max_tokens_field(self, dropped: frozenset[str]) -> str:
         """Return the server's name for the limit on a reply's tokens.

@@ -320,8 +320,10 @@ def chat_fields(request: Request) -> dict[str, Any]:
     return fields
 
 
-def _without_blank(messages: Sequence[Message]) -> list[Message]:
+def _without_blank(messages: Sequence[Message]) -> Sequence[Message]:
     """Return messages without those that say nothing, which many APIs refuse, but for the last."""
+    if all(map(_says_something, messages[:-1])):
+        return messages
     kept = [message for message in messages[:-1] if _says_something(message)]
     return [*kept, *messages[-1:]]
 
