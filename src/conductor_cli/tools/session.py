@@ -712,18 +712,23 @@ class McpToolBox:
 
     async def _tools(self, name: str) -> tuple[OfferedTool, ...]:
         try:
-            session = await self._session(name)
-            try:
-                return await session.tools()
-            except ServerError:
-                if not session.is_forgotten:
-                    raise
-                return await (await self._session(name)).tools()
+            return await self._listed_tools(name)
         except ServerError as error:
             if name not in self._unusable:
                 self._notices.append(f"the tools of {name} cannot be used: {error}")
             self._unusable[name] = str(error)
             return ()
+
+    async def _listed_tools(self, name: str) -> tuple[OfferedTool, ...]:
+        """Return what a server lists, in a new session where it has forgotten the one before."""
+        session = await self._session(name)
+        try:
+            return await session.tools()
+        except ServerError:
+            if not session.is_forgotten:
+                raise
+        new_session = await self._session(name)
+        return await new_session.tools()
 
     async def _session(self, name: str) -> ServerSession:
         async with self._locks.setdefault(name, asyncio.Lock()):
