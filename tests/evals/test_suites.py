@@ -525,7 +525,7 @@ def test_choices_are_read_in_the_forms_of_published_sets(
     [
         ["red", None],
         "red|green",
-        ["red"],
+        "red",
         {"x": 1},
         [{"name": "red"}, {"name": "green"}],
         [["red"]],
@@ -536,6 +536,23 @@ def test_choices_that_are_no_texts_are_an_error(tmp_path: Path, choices: Any) ->
     path.write_text(json.dumps({"q": "Which?", "c": choices, "a": "A"}))
     with pytest.raises(UsageError, match="row 1: not a row"):
         read_suite(suite_by_columns("rows.jsonl", "question=q,answer=a,choices=c"), path)
+
+
+def test_a_row_of_mmlu_pro_may_have_one_choice(tmp_path: Path) -> None:
+    """Five rows of the published file do, so one is no sign of a wrong column."""
+    path = tmp_path / "rows.jsonl"
+    row = {
+        "question_id": 2129,
+        "question": "Name disorders.",
+        "options": ["All of these."],
+        "answer": "A",
+        "answer_index": 0,
+        "category": "psychology",
+    }
+    path.write_text(json.dumps(row))
+    columns = "id=question_id,question=question,choices=options,answer=answer"
+    (case,) = read_suite(suite_by_columns("mmlu-pro", columns), path)
+    assert (case.choices, case.answer) == (("All of these.",), "A")
 
 
 def test_a_column_that_no_row_has_is_an_error(tmp_path: Path) -> None:

@@ -518,24 +518,21 @@ def _choices_of(value: object, column: str) -> tuple[list[str], list[str]]:
     """Return the texts of a multiple choice, and the labels by which the file names them.
 
     They are a list of texts, a list of objects with `text` and `label`, one object with these two
-    lists, as in ARC, or an object whose keys are the letters. Raises `ValueError` for anything else
-    and where there is only one, or more than have a letter.
+    lists, as in ARC, or an object whose keys are the letters. A list may have one: five rows of
+    MMLU-Pro do. Raises `ValueError` for anything else, and for more than have a letter.
     """
     if isinstance(value, str) and value.startswith(("[", "{")):
         value = json.loads(value)
     value, labels = _texts_and_labels(value)
-    if isinstance(value, str):
-        value = [value] if value else []
-    if _is_missing(value):
+    if _is_missing(value) or value == "":
         return [], []
     if not isinstance(value, list | tuple):
         # The file's fault, not the caller's
-        raise ValueError(f"expected a list of texts in {column!r}")  # noqa: TRY004
+        problem = f"expected a list of texts in {column!r}, found {value!r:.60}"
+        raise ValueError(problem)  # noqa: TRY004
     for item in value:
         if _is_missing(item) or isinstance(item, Mapping | list | tuple):
             raise ValueError(f"expected texts in {column!r}, found {item!r:.60}")
-    if len(value) == 1:
-        raise ValueError(f"it has one choice in {column!r}, {value[0]!r:.60}, and needs two")
     if len(value) > len(ascii_uppercase):
         raise ValueError(f"it has {len(value)} choices, and at most 26 have a letter")
     named = list(map(str, labels)) if isinstance(labels, list | tuple) else []
