@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import (
@@ -33,6 +33,9 @@ from conductor_cli.models.weights.hub_file import FileNotReceived, HubFile, Take
 from conductor_cli.models.weights.model_store import ModelFile
 from conductor_cli.models.weights.verify import Report
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
+
+if TYPE_CHECKING:
+    from huggingface_hub import DatasetInfo, HfApi, ModelInfo
 
 WAITS: Final = (1.0, 4.0, 15.0)
 """Seconds before each further try after an error that may pass."""
@@ -126,70 +129,99 @@ def ask_repository(
     repositories are open to all. `report` is told of that, and of failures after which it is asked
     again. Raises `ConductorUnusable`.
     """
+    question = _RepositoryQuestion(
+        repo=repo,
+        revision=revision,
+        kind=kind,
+        token=_read_token(),
+        api=_open_api(),
+        report=report,
+    )
+    retries = _Retries(f"revision {revision} of {repo}", repo, question.token, report)
+    repository = retries.run(question.ask)
+    if not repository.files:
+        problem = (
+            f"{host_of(library_settings().ENDPOINT)} does not answer like a model hub: it lists no "
+            f"files of {repo}"
+        )
+        hint = "check HF_ENDPOINT, the proxy, and whether the network requires a login"
+        raise ConductorUnusable(problem, hint=hint)
+    return repository
+
+
+def _open_api() -> HfApi:
+    """Return the library's client of the hub, quiet, and with connections of our own."""
     from huggingface_hub import HfApi, __version__, logging, set_client_factory
 
     is_on_httpx2 = int(__version__.partition(".")[0]) >= 2
     set_client_factory(partial(hub_client, "httpx2" if is_on_httpx2 else "httpx"))
     logging.set_verbosity_error()  # its warnings show signed addresses
     constants = library_settings()
-    token = _read_token()
     # Otherwise the library asks the hub which coding agents there are, and names the one it runs
     # under.
     constants.HF_HUB_DISABLE_TELEMETRY = True
-    api = HfApi(endpoint=constants.ENDPOINT)
-    seconds = constants.HF_HUB_DOWNLOAD_TIMEOUT
+    return HfApi(endpoint=constants.ENDPOINT)
 
-    ask_info = api.model_info if kind == "model" else api.dataset_info
 
-    def ask_as(token: str) -> HubRepository:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RepositoryQuestion:
+    """What the hub is asked about a repository. The user's token is empty where there is none."""
+
+    repo: str
+    revision: str
+    kind: Literal["model", "dataset"]
+    token: str
+    api: HfApi
+    report: Report
+
+    def ask(self) -> HubRepository:
+        """Return the answer, without the token where the hub refuses it. Raises `_Failure`."""
+        try:
+            return self._ask_as(self.token)
+        except _Failure as failure:
+            if failure.status != _UNAUTHORIZED or not self.token:
+                raise
+            return self._ask_anonymously(failure)
+
+    def _ask_anonymously(self, failure: _Failure) -> HubRepository:
+        """Return the answer without a token, and report that. Raises the first failure again."""
+        try:
+            repository = self._ask_as("")
+        except _Failure:
+            raise failure from None
+        refused = f"{failure.host} rejects your token ({failure.status})"
+        self.report(f"{refused}, and gives {self.repo} without one", 0, 0)
+        return replace(repository, anonymous=True)
+
+    def _ask_as(self, token: str) -> HubRepository:
+        """Return what is listed. Raises `_Failure` for a hub that does not answer that."""
+        ask_info = self.api.model_info if self.kind == "model" else self.api.dataset_info
         try:
             info = ask_info(
-                repo,
-                revision=revision,
-                timeout=seconds,
+                self.repo,
+                revision=self.revision,
+                timeout=library_settings().HF_HUB_DOWNLOAD_TIMEOUT,
                 files_metadata=True,
                 token=token or False,
             )
-            commit = str(info.sha)
-            # Without a commit nothing in the answer can be used.
-            siblings = (info.siblings or ()) if _COMMIT.fullmatch(commit) else ()
-            listed = [_listed_file(sibling) for sibling in siblings]
-            return HubRepository(
-                name=repo,
-                commit=commit,
-                files={file.file: file for file in listed},
-                licence=_licence_of(info.card_data),
-                kind=kind,
-            )
+            return self._repository_of(info)
         except Exception as error:
             if not isinstance(error, (*connection_errors(), *_UNREADABLE_LISTING)):
                 raise
             raise _listing_failure(error, token) from None
 
-    def ask() -> HubRepository:
-        try:
-            return ask_as(token)
-        except _Failure as failure:
-            if failure.status != _UNAUTHORIZED or not token:
-                raise
-            try:
-                opened = ask_as("")
-            except _Failure:
-                raise failure from None
-            refused = f"{failure.host} rejects your token ({failure.status})"
-            report(f"{refused}, and gives {repo} without one", 0, 0)
-            return replace(opened, anonymous=True)
-
-    retries = _Retries(f"revision {revision} of {repo}", repo, token, report)
-    repository = retries.run(ask)
-    if not repository.files:
-        problem = (
-            f"{host_of(constants.ENDPOINT)} does not answer like a model hub: it lists no "
-            f"files of {repo}"
+    def _repository_of(self, info: ModelInfo | DatasetInfo) -> HubRepository:
+        commit = str(info.sha)
+        # Without a commit nothing in the answer can be used.
+        siblings = (info.siblings or ()) if _COMMIT.fullmatch(commit) else ()
+        listed = [_listed_file(sibling) for sibling in siblings]
+        return HubRepository(
+            name=self.repo,
+            commit=commit,
+            files={file.file: file for file in listed},
+            licence=_licence_of(info.card_data),
+            kind=self.kind,
         )
-        hint = "check HF_ENDPOINT, the proxy, and whether the network requires a login"
-        raise ConductorUnusable(problem, hint=hint)
-    return repository
 
 
 def _listed_file(sibling: Any) -> ModelFile:  # noqa: ANN401 - what the library makes of the answer
