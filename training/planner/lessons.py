@@ -56,8 +56,8 @@ def plan_for(
         return [(Step(worker=chosen.worker, subtask=ANSWER_DIRECTLY), chosen)]
     plan = list[tuple[Step, Choice]]()
     for step in _closed(task.steps):
-        author = (plan[step.other_than - 1][0].worker,) if step.other_than else ()
-        chosen = choose(step.skill, context, other_than=author, withheld=withheld)
+        others = [plan[number - 1][0].worker for number in step.other_than]
+        chosen = choose(step.skill, context, other_than=others, withheld=withheld)
         plan.append((Step(worker=chosen.worker, subtask=step.subtask, access=step.access), chosen))
     return plan
 

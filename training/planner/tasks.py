@@ -1,4 +1,4 @@
-"""Questions with the steps of their plans: written one by one, or drawn from shapes."""
+"""Questions with the steps of their plans: written one by one, or drawn."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from random import Random
 from typing import Final
 
 from conductor_cli.core.question import File, PastTurn, Question
+from training.planner.requests import draw_request
 from training.planner.shapes import Shape, Slots, decorated, read_files, read_shapes
 from training.planner.written import Task, draw_written
 
-WRITTEN: Final = 0.85  # The share of questions that were written one by one
+WRITTEN: Final = 0.6  # The share of questions that were written one by one
+REQUESTS: Final = 0.25  # The share of short requests
 IN_CONTEXT: Final = 0.08  # The share of technical questions that begin with who asks, or with what
 
 _TECHNICAL: Final = ("code", "debugging", "sql", "devops", "security", "architecture", "testing")
@@ -32,8 +34,11 @@ def draw_task(random: Random, *, held: bool = False) -> Task:
 
     With `held` from what no lesson has, where there is such.
     """
-    if random.random() < WRITTEN:
+    drawn = random.random()
+    if drawn < WRITTEN:
         return draw_written(random, held=held)
+    if drawn < WRITTEN + REQUESTS:
+        return draw_request(random, held=held)
     return draw_shaped(random, held=held)
 
 

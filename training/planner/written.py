@@ -2,8 +2,8 @@
 
 A language model wrote them, by the rules of docs/research/planner.md. `written.jsonl` has a line
 for each: the question, its files, the kind of work that it is as a whole, and where several workers
-should do it, the steps before the last one, the last one's kind of work, and the step whose worker
-should not do the last one, if any (`closing_other_than`).
+should do it, the steps before the last one, the last one's kind of work, and the steps whose
+workers should not do the last one, if any (`closing_other_than`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ SEVERAL: Final = 0.5  # The share of those that are drawn whose plans have sever
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStep:
-    """A step of a task's plan. The worker of step `other_than` should not do it; 0 for none."""
+    """A step of a task's plan. The workers of the steps `other_than` should not do it."""
 
     skill: str
     subtask: str
     access: tuple[int, ...] = ()
-    other_than: int = 0
+    other_than: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,9 @@ def _task(line: Mapping[str, Any]) -> Task:
 
 def _last_step(line: Mapping[str, Any]) -> TaskStep:
     """The step that answers: where it checks earlier work, not by the worker who did that."""
-    return TaskStep(skill=line["closing"], subtask="", other_than=line.get("closing_other_than", 0))
+    return TaskStep(
+        skill=line["closing"], subtask="", other_than=_others(line.get("closing_other_than", 0))
+    )
 
 
 def _step(step: Mapping[str, Any]) -> TaskStep:
@@ -84,5 +86,12 @@ def _step(step: Mapping[str, Any]) -> TaskStep:
         skill=step["kind"],
         subtask=step["subtask"],
         access=tuple(step.get("reads", ())),
-        other_than=step.get("other_than", 0),
+        other_than=_others(step.get("other_than", 0)),
     )
+
+
+def _others(written: int | list[int]) -> tuple[int, ...]:
+    """The steps by other workers: a line has one number or several, or 0 for none."""
+    if isinstance(written, list):
+        return tuple(written)
+    return (written,) if written else ()

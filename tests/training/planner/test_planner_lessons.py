@@ -28,6 +28,7 @@ from training.planner.questions import (
     THIRD_QUESTIONS,
     Examined,
 )
+from training.planner.requests import JOINS, draw_request, read_requests
 from training.planner.shapes import Slots, read_fillers, read_shapes
 from training.planner.tasks import draw_shaped, draw_task
 from training.planner.written import Task, read_written
@@ -98,7 +99,7 @@ def test_each_step_of_a_written_plan_can_be_done_and_is_worded_once() -> None:
         subtasks = [step.subtask for step in task.steps[:-1]]
         assert len(set(subtasks)) == len(subtasks), task.question.text
         for number, step in enumerate(task.steps, start=1):
-            assert step.other_than < number
+            assert all(1 <= other < number for other in step.other_than)
         for subtask in subtasks:
             assert subtask[0].isupper()
             assert subtask.endswith(".")
@@ -124,6 +125,41 @@ def runs_of_words(text: str) -> set[tuple[str, ...]]:
     return {tuple(words[at : at + 6]) for at in range(len(words) - 5)}
 
 
+def drawn_requests(count: int) -> list[Task]:
+    random = Random(4)
+    return [draw_request(random, held=number % 4 == 0) for number in range(count)]
+
+
+def test_no_short_request_has_the_words_of_an_examination() -> None:
+    examined = [examined.question.text for examined in chain.from_iterable(SIXTIES)]
+    asked = set(chain.from_iterable(map(runs_of_words, examined)))
+    for task in drawn_requests(3000):
+        assert not asked & runs_of_words(task.question.text), task.question.text
+
+
+def test_a_short_request_is_filled_and_has_steps_where_it_names_several_people_or_pieces() -> None:
+    for task in drawn_requests(600):
+        assert not re.search(r"\{\w+(\.\d)?\}", task.question.text), task.question.text
+        assert bool(task.steps) == (task.kind != "request alone")
+
+
+def test_each_way_to_join_pieces_has_sentences_and_is_drawn() -> None:
+    assert {task.kind.removeprefix("request ") for task in drawn_requests(600)} == set(JOINS)
+    requests = read_requests()
+    assert all(join.sentences for join in requests.joins)
+    assert all(piece.asked and piece.subtask for piece in requests.pieces)
+    kinds = {kind for piece in requests.pieces for kind in (piece.kind, piece.check)}
+    assert kinds <= set(KINDS)
+
+
+def test_three_people_who_work_apart_are_three_workers_where_the_rows_have_them() -> None:
+    pool = pool_of(ann={}, ben={}, cem={})
+    task = next(task for task in drawn_requests(600) if task.kind == "request opinions of three")
+    opinions = plan_for(task, context_of(pool))[:-1]
+    assert [step.worker for step, _ in opinions] == ["ann", "ben", "cem"]
+    assert all(not step.access for step, _ in opinions)
+
+
 def test_the_last_step_of_a_plan_reads_all_others_and_answers_the_question() -> None:
     pool = pool_of(ann={"code": 0.9}, ben={"code": 0.5})
     for task in drawn_tasks(400):
@@ -140,7 +176,8 @@ def test_a_last_step_that_checks_earlier_work_is_not_its_authors() -> None:
     assert len(checked) >= 150
     for task in checked:
         workers = [step.worker for step, _ in plan_for(task, context_of(pool))]
-        assert workers[-1] != workers[task.steps[-1].other_than - 1], task.question.text
+        authors = {workers[number - 1] for number in task.steps[-1].other_than}
+        assert workers[-1] not in authors, task.question.text
 
 
 def test_a_step_reads_only_earlier_ones_and_fits_the_grammar() -> None:
@@ -224,8 +261,9 @@ def test_a_reviewer_is_another_worker_than_the_author_even_if_that_one_is_much_w
     for task in drawn_tasks(300):
         plan = plan_for(task, context_of(pool))
         for (step, _), shape in zip(plan, task.steps, strict=False):
-            if shape.other_than and len(plan) > 1:
-                assert step.worker != plan[shape.other_than - 1][0].worker
+            authors = {plan[number - 1][0].worker for number in shape.other_than if len(plan) > 1}
+            if len(authors) == 1:
+                assert step.worker not in authors
 
 
 def test_a_worker_that_may_not_see_the_files_is_never_chosen() -> None:
@@ -268,7 +306,7 @@ def test_the_same_seed_draws_the_same_lessons() -> None:
 def test_a_worker_without_the_files_is_in_no_plan_for_them() -> None:
     pool = pool_of(ann={"code": 0.9}, ben={"code": 0.5}, cem={"code": 0.4})
     mentions = 0
-    for number in range(900):
+    for number in range(1500):
         random = Random(number)
         lesson = make_lesson(draw_task(random), pool, random, single=False)
         prompt = lesson.request.messages[-1].content
