@@ -35,7 +35,7 @@ try {
     check('session/new', opened.modes.currentModeId === 'auto');
     const done = await ask(context, opened.sessionId, 'What is the weather in Rome?');
     check('session/prompt', done.stopReason === 'end_turn' && text('agent_message_chunk') === answer);
-    check('session/request_permission', offers[0] === 'Run this plan?');
+    check('session/request_permission', offers[0].startsWith('Run this plan? '));
     check('commands', shown('available_commands_update').length === 1);
     check('plan', shown('plan').at(-1).entries.every((entry) => entry.status === 'completed'));
     check('tool calls', shown('tool_call').length === 2);
