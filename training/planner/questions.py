@@ -77,3 +77,9 @@ lessons what to write against, in general words.
 
 SIXTH_QUESTIONS: Final = read_questions(Path(__file__).with_name("questions_sixth.jsonl"))
 """Sixty more, written in the same way before the fifteenth training, by one that saw no lesson."""
+
+SEVENTH_QUESTIONS: Final = read_questions(Path(__file__).with_name("questions_seventh.jsonl"))
+"""Sixty more, written before the sixteenth training by one that saw no lesson and no examination.
+
+Half of them are shorter than 120 characters, as most of what is typed.
+"""

@@ -24,6 +24,7 @@ from training.planner.questions import (
     FOURTH_QUESTIONS,
     LATER_QUESTIONS,
     QUESTIONS,
+    SEVENTH_QUESTIONS,
     SIXTH_QUESTIONS,
     THIRD_QUESTIONS,
     Examined,
@@ -40,6 +41,7 @@ SIXTIES = [
     FOURTH_QUESTIONS,
     FIFTH_QUESTIONS,
     SIXTH_QUESTIONS,
+    SEVENTH_QUESTIONS,
 ]
 
 
@@ -288,7 +290,7 @@ def test_names_of_the_examination_are_in_no_lesson() -> None:
 
 
 @pytest.mark.parametrize(
-    "questions", SIXTIES, ids=["first", "later", "third", "fourth", "fifth", "sixth"]
+    "questions", SIXTIES, ids=["first", "later", "third", "fourth", "fifth", "sixth", "seventh"]
 )
 def test_an_examination_has_sixty_questions_of_four_kinds(questions: Sequence[Examined]) -> None:
     assert Counter(examined.kind for examined in questions) == {
