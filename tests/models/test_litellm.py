@@ -260,6 +260,24 @@ def test_a_server_behind_litellm_is_sent_the_order_that_it_takes() -> None:
     assert [len(request.json["messages"]) for request in server.requests] == [2, 1, 1]
 
 
+def test_a_server_behind_litellm_may_take_neither_the_order_nor_a_system_message() -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if [message["role"] for message in request.json["messages"]] == ["user"]:
+            return await fine(request, wire)
+        message = "Conversation roles must alternate user/assistant/user/assistant/..."
+        return await wire.json({"error": {"message": message, "type": "invalid"}}, 400)
+
+    rules = Message(role="system", content="Be brief.")
+    two = tuple(Message(role="user", content=text) for text in ("Rules.", "Warm?"))
+    asked = Request(messages=(rules, *two))
+    with loopback(script) as server:
+        (chunks,) = play(LiteLLM("openai/m", key="k", base_url=f"{server.url}/v1"), asked)
+    assert len(notes(chunks)) == 2
+    assert server.requests[-1].json["messages"] == [
+        {"role": "user", "content": "Be brief.\n\nRules.\n\nWarm?"}
+    ]
+
+
 def test_what_a_client_asks_litellm_for_is_told_each_time() -> None:
     asked = replace(ASKED, sampling={"top_k": 3}, seed=3, asked=frozenset({"seed"}))
     with loopback(fine) as server:

@@ -37,6 +37,7 @@ from conductor_cli.models.chat_body import (
     IMAGE_DETAIL,
     KEPT,
     ORIGINAL_DETAIL,
+    chat_fields,
     finest_detail,
     fitting_budget,
     image_details,
@@ -273,10 +274,10 @@ class LiteLLM:
             try:
                 return await litellm.acompletion(**body), dropped
             except litellm.BadRequestError as error:
-                chat = request_body(request, self._options, "thinking")
-                form = refused_form(
-                    _said_by(error), chat["messages"], has_tools=bool(request.tools)
-                )
+                has_tools = bool(request.tools)
+                said = chat_fields(request)["messages"]
+                formed = in_forms(said, dropped, has_tools=has_tools)
+                form = refused_form(_said_by(error), formed, has_tools=has_tools)
                 if form and form not in dropped:
                     dropped |= {form}
                     continue
