@@ -245,7 +245,11 @@ def test_arguments_are_offered_under_names_that_every_api_takes() -> None:
     pattern = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
     assert all(pattern.fullmatch(name) for name in offered["properties"])
     assert offered["required"] == sorted([api_key("$top"), "city"], key=len, reverse=True)
-    assert list(offered["properties"].values()) == list(ODD["properties"].values())
+    assert list(offered["properties"].values()) == [
+        {"title": "$top", "type": "integer"},
+        {"title": "filter[id]", "type": "string"},
+        {},
+    ]
     assert with_api_keys(object_schema({"properties": {"a.b-c_1": {}}})) == {
         "type": "object",
         "properties": {"a.b-c_1": {}},
@@ -276,6 +280,54 @@ def test_a_call_has_the_names_of_its_tool_again(api: str) -> None:
         {"$top": 3, "city": "Oslo", "more": [1]},
         {"$top": 1},
     ]
+
+
+SCRIPTS: dict[str, Any] = {
+    "properties": {"城市": {"type": "string"}, "größe": {"title": "Größe"}, "$größe": {}}
+}
+PLAIN_KEYS = [api_key(name, is_ascii=True) for name in SCRIPTS["properties"]]
+
+
+@pytest.mark.parametrize(
+    ("api", "model", "is_plain"),
+    [
+        ("anthropic", "m", True),
+        ("chat completions", "anthropic/Claude-Opus", True),
+        ("chat completions", "m", False),
+        ("responses", "m", False),
+        ("gemini", "m", False),
+    ],
+)
+def test_only_anthropic_is_sent_other_letters_than_those_of_an_argument(
+    api: str, model: str, is_plain: bool
+) -> None:
+    """A model that is sent a hash in place of a word does not know what is wanted."""
+    names = ["城市", "größe", api_key("$größe")]
+    names = PLAIN_KEYS if is_plain else names
+    tools = (Tool(name="odd", parameters=SCRIPTS),)
+
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        speaker = Speaker(request, wire)
+        await speaker.begin()
+        await speaker.call("odd", json.dumps(dict.fromkeys(names, 1)))
+        await speaker.end()
+
+    chunks, (request,) = asked_by(api, script, user_request(tools=tools), model=model)
+    for name in names:
+        assert f'"{name}":' in request.body.decode()
+    assert [json.loads(call.arguments) for call in calls(chunks)] == [
+        {"城市": 1, "größe": 1, "$größe": 1}
+    ]
+
+
+def test_an_argument_with_another_name_keeps_its_own_as_its_title() -> None:
+    assert all(name.isascii() for name in PLAIN_KEYS)
+    offered = with_api_keys(object_schema(SCRIPTS), is_ascii=True)
+    assert dict(zip(PLAIN_KEYS, offered["properties"].values(), strict=True)) == {
+        PLAIN_KEYS[0]: {"title": "城市", "type": "string"},
+        PLAIN_KEYS[1]: {"title": "Größe"},
+        PLAIN_KEYS[2]: {"title": "$größe"},
+    }
 
 
 def test_a_call_that_is_cut_in_its_arguments_is_none() -> None:

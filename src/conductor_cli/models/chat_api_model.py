@@ -59,6 +59,7 @@ from conductor_cli.models.stream_decoder import (
     reply_limit,
 )
 from conductor_cli.models.strict_turns import INSTEAD, in_forms, refused_form
+from conductor_cli.models.tool_schemas import is_claude
 from conductor_cli.models.worker_options import own_setting, rejected_setting
 from conductor_cli.system.threads import run_in_thread_if_large
 
@@ -458,7 +459,10 @@ class ChatApiModel:
         options = self._options
         if (budget := self._fitting_budget(request)) is not None:
             options = {**options, "thinking_budget": budget}
-        body = request_body(request, options, self._preset.budget, limit_field)
+        ascii_keys = self._api.ascii_keys or is_claude(self._model)
+        body = request_body(
+            request, options, self._preset.budget, limit_field, ascii_keys=ascii_keys
+        )
         body |= structured_output.constraint_fields(request, self._form, dropped)
         messages = body["messages"]
         if dropped:

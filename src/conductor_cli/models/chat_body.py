@@ -267,17 +267,19 @@ def request_body(
     options: Mapping[str, Any],
     budget: ThinkingField,
     max_tokens_field: str = "max_tokens",
+    *,
+    ascii_keys: bool = False,
 ) -> dict[str, Any]:
     """Return the body of a streamed request in OpenAI's form, with a worker's own settings.
 
-    It has None for what is not set.
+    It has None for what is not set. With `ascii_keys` the names of arguments are of ASCII alone.
     """
     max_tokens = lower_limit(request.max_tokens, options.get("max_tokens"))
     temperature = request.temperature
     if temperature is None:
         temperature = options.get("temperature")
     return {
-        **chat_fields(request),
+        **chat_fields(request, ascii_keys=ascii_keys),
         **request.sampling,
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -291,8 +293,11 @@ def request_body(
     }
 
 
-def chat_fields(request: Request) -> dict[str, Any]:
-    """Return the messages of a request, and its tools with what is to be done with them."""
+def chat_fields(request: Request, *, ascii_keys: bool = False) -> dict[str, Any]:
+    """Return the messages of a request, and its tools with what is to be done with them.
+
+    With `ascii_keys` the names of arguments are of ASCII alone.
+    """
     messages = _without_blank(request.messages)
     fields: dict[str, Any] = {
         "messages": [_message(message, request.read_attachment) for message in messages]
@@ -306,7 +311,8 @@ def chat_fields(request: Request) -> dict[str, Any]:
             function["description"] = tool.description
         # A tool without arguments has an empty object of them: servers refuse a schema that is no
         # object's.
-        function["parameters"] = with_api_keys(object_schema(tool.parameters))
+        schema = object_schema(tool.parameters)
+        function["parameters"] = with_api_keys(schema, is_ascii=ascii_keys)
         fields["tools"].append({"type": "function", "function": function})
     if isinstance(request.tool_choice, Tool):
         fields["tool_choice"] = {

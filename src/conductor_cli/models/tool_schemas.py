@@ -248,41 +248,64 @@ def api_name(name: str) -> str:
     return f"{mark}{readable}_{sha256(name.encode('utf-8', 'replace')).hexdigest()[:_DIGITS]}"
 
 
-_KEY: Final = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME}}}")
-_FORBIDDEN_IN_KEYS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_KEY: Final = re.compile(rf"[\w.-]{{1,{MAX_NAME}}}")
+_ASCII_KEY: Final = re.compile(_KEY.pattern, re.ASCII)
+_FORBIDDEN_IN_KEYS: Final = re.compile(r"[^\w.-]+")
+_FORBIDDEN_IN_ASCII_KEYS: Final = re.compile(_FORBIDDEN_IN_KEYS.pattern, re.ASCII)
+_CLAUDE: Final = re.compile("claude", re.IGNORECASE)
+"""What the names of Anthropic's models contain, also those of others who serve them."""
 
 
-def api_key(name: str) -> str:
+def is_claude(model: str) -> bool:
+    """Return whether a model is one of Anthropic's, as far as its name says."""
+    return _CLAUDE.search(model) is not None
+
+
+def api_key(name: str, *, is_ascii: bool = False) -> str:
     """Return the name under which an argument of a tool is offered to a model.
 
-    Anthropic refuses the whole request for one such as `$top` or `filter[id]`.
+    Anthropic refuses the whole request for one such as `$top` or `filter[id]`. It also refuses
+    letters with accents and those of other scripts, which a model understands and others take: they
+    are changed for those alone who want names that are `is_ascii`.
     """
-    if _KEY.fullmatch(name):
+    allowed = _ASCII_KEY if is_ascii else _KEY
+    if allowed.fullmatch(name):
         return name
-    readable = _FORBIDDEN_IN_KEYS.sub("_", name)[: MAX_NAME - _DIGITS - 1]
+    forbidden = _FORBIDDEN_IN_ASCII_KEYS if is_ascii else _FORBIDDEN_IN_KEYS
+    readable = forbidden.sub("_", name)[: MAX_NAME - _DIGITS - 1]
     return f"{readable}_{sha256(name.encode('utf-8', 'replace')).hexdigest()[:_DIGITS]}"
 
 
-def with_api_keys(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of a tool's arguments with the names that are offered."""
+def with_api_keys(schema: Mapping[str, Any], *, is_ascii: bool = False) -> Mapping[str, Any]:
+    """Return the schema of a tool's arguments with the names that are offered.
+
+    The title of an argument says its own name where another is offered.
+    """
     properties = table_of(schema.get("properties"))
-    if all(_KEY.fullmatch(name) for name in properties):
+    offered = {name: api_key(name, is_ascii=is_ascii) for name in properties}
+    if all(name == key for name, key in offered.items()):
         return schema
-    changed = {**schema, "properties": {api_key(name): properties[name] for name in properties}}
+    renamed = {}
+    for name, part in properties.items():
+        renamed[offered[name]] = part
+        if offered[name] != name and isinstance(part, Mapping):
+            renamed[offered[name]] = {"title": name, **part}
+    changed = {**schema, "properties": renamed}
     if "required" in schema:
-        changed["required"] = [api_key(name) for name in _names(schema["required"])]
+        required = _names(schema["required"])
+        changed["required"] = [api_key(name, is_ascii=is_ascii) for name in required]
     return changed
 
 
 def original_keys(tools: Iterable[Tool]) -> dict[str, dict[str, str]]:
-    """Return the names of arguments by those that are offered, where they differ, by tool."""
+    """Return the names of arguments by those that may be offered, where they differ, by tool."""
     keys_by_tool = {}
     for tool in tools:
         keys = {}
         for name in _as_object(tool.parameters)["properties"]:
-            offered = api_key(name)
-            if offered != name:
-                keys[offered] = name
+            for offered in (api_key(name), api_key(name, is_ascii=True)):
+                if offered != name:
+                    keys[offered] = name
         if keys:
             keys_by_tool[tool.name] = keys
     return keys_by_tool

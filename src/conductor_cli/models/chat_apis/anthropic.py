@@ -287,6 +287,7 @@ class AnthropicMessages(ChatApi):
     }
     unsupported = frozenset({"seed", "presence_penalty", "frequency_penalty", "logit_bias"})
     budget_fits_reply = True
+    ascii_keys = True
     last = ("message_stop",)
 
     def takes_image_detail(self, model: str) -> bool:  # noqa: ARG002 - none does

@@ -38,8 +38,9 @@ class ChatApi:
     the names that chat completions has for them; errors give them in snake case, in camel case or
     as words. `unsupported` are the parameters of chat completions that an API does not have,
     `features` is what can be sent besides text. With `budget_fits_reply` a model may not be allowed
-    to think as much as its whole reply may have. `last` are the types of the frames that end a
-    reply, in an API whose streams do not end with `[DONE]`.
+    to think as much as its whole reply may have. With `ascii_keys` it takes no argument of a tool
+    whose name has letters of other scripts. `last` are the types of the frames that end a reply, in
+    an API whose streams do not end with `[DONE]`.
     """
 
     path = "/chat/completions"
@@ -47,6 +48,7 @@ class ChatApi:
     unsupported: frozenset[str] = frozenset()
     features: Features = ALL_FEATURES
     budget_fits_reply = False
+    ascii_keys = False
     last: Collection[str] = ()
 
     def path_of(self, model: str) -> str:  # noqa: ARG002 - most APIs have one path for all models
