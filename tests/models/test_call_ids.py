@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from conductor_cli.core.chat import ToolCall
 from tests.models.kit import called, sent_to, spoken, talk
 
 LONG = "call_20261130-081329-0a1b2c_0_AbCdEf_0123456789abcdef"  # As `serve` gives it to clients
@@ -62,3 +63,32 @@ def test_responses_is_sent_ids_of_at_most_64_characters() -> None:
     assert len(found) == 2
     assert found[0] == found[1]
     assert len(found[0]) <= 64
+
+
+def test_kimi_is_sent_ids_that_name_their_tools() -> None:
+    """Its chat template shows a model the id of a call, and the name of the tool nowhere else."""
+    tool = "mcp__github__create_pull_request_review"
+    calls = tuple(ToolCall(id=given, name=tool, arguments="{}") for given in (LONG, "call_2"))
+    extra = {"extra_content": {"call_2": {"google": {"thought_signature": "S"}}}}
+    request = talk(
+        spoken("user", "Warm?"),
+        *called("functions.weather:0"),
+        spoken("assistant", tool_calls=calls, provider_data=extra),
+        spoken("tool", "Two.", tool_call_id="call_2"),
+        spoken("tool", "One.", tool_call_id=LONG),
+    )
+    sent = sent_to("chat completions", request, model="moonshotai/Kimi-K2.7").json["messages"]
+    names = ["functions.weather:0", f"functions.{tool}:1", f"functions.{tool}:2"]
+    found = [call["id"] for said in sent for call in said.get("tool_calls", ())]
+    assert found == names
+    results = [said["tool_call_id"] for said in sent if said["role"] == "tool"]
+    assert results == [names[0], names[2], names[1]]
+    assert sent[3]["tool_calls"][1]["extra_content"] == extra["extra_content"]["call_2"]
+
+
+def test_ids_of_kimi_stay_as_they_are_in_the_api_of_anthropic() -> None:
+    kimi = "functions.mcp__github__create_pull_request_review:0"
+    request = talk(spoken("user", "Warm?"), *called(kimi))
+    sent = sent_to("anthropic", request, model="kimi-k2-thinking").json["messages"]
+    assert sent[-2]["content"][-1]["id"] == kimi
+    assert sent[-1]["content"][0]["tool_use_id"] == kimi

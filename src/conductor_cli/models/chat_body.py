@@ -38,7 +38,13 @@ from conductor_cli.core.serialization import encode_json
 from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.models.base import lower_limit
 from conductor_cli.models.presets import ThinkingField
-from conductor_cli.models.tool_schemas import api_name, object_schema, with_api_keys
+from conductor_cli.models.tool_schemas import (
+    api_name,
+    id_of_chat,
+    is_kimi,
+    object_schema,
+    with_api_keys,
+)
 
 PIECE: Final = 3 * 64 * 1024
 """Bytes of a file that are encoded at once: a multiple of three, so that the pieces join to one
@@ -348,6 +354,41 @@ def with_short_descriptions(body: Mapping[str, Any], most: int) -> dict[str, Any
             function["description"] = function["description"][:most]
         tools.append({**tool, "function": function})
     return {"tools": tools} if tools else {}
+
+
+def messages_for(model: str, messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages as chat completions takes them for a model."""
+    if is_kimi(model):
+        messages = _with_kimi_ids(messages)
+    return plain_messages(messages, id_of_chat(model))
+
+
+def _with_kimi_ids(messages: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield messages whose calls have ids of the form `functions.NAME:NUMBER`.
+
+    The chat template of Kimi's models shows them the id of a call, and its name nowhere else. Where
+    they see other ids they call no more tools (docs/tool_call_guidance.md of MoonshotAI/Kimi-K2).
+    The number counts the calls of the whole conversation.
+    """
+    ids: dict[str, str] = {}
+    count = 0
+    for message in messages:
+        said = dict(message)
+        if "tool_calls" in said:
+            calls = []
+            for call in said["tool_calls"]:
+                ids[call["id"]] = f"functions.{call['function']['name']}:{count}"
+                calls.append(call | {"id": ids[call["id"]]})
+                count += 1
+            said["tool_calls"] = calls
+            kept = said.get(PROVIDER_DATA, {})
+            if EXTRA in kept:
+                extra = {ids.get(given, given): item for given, item in kept[EXTRA].items()}
+                said[PROVIDER_DATA] = {**kept, EXTRA: extra}
+        elif said["role"] == "tool":
+            given = said["tool_call_id"]
+            said["tool_call_id"] = ids.get(given, given)
+        yield said
 
 
 def plain_messages(

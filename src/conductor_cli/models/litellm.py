@@ -41,8 +41,8 @@ from conductor_cli.models.chat_body import (
     finest_detail,
     fitting_budget,
     image_details,
+    messages_for,
     note_of_budget,
-    plain_messages,
     request_body,
     with_details,
     with_texts,
@@ -52,7 +52,7 @@ from conductor_cli.models.refusals import refuses_image_detail, rejected_paramet
 from conductor_cli.models.stream_decoder import ESTIMATED, ChatReplyDecoder
 from conductor_cli.models.strict_turns import INSTEAD, in_forms, refused_form
 from conductor_cli.models.structured_output import Constraint, response_format
-from conductor_cli.models.tool_schemas import id_of_chat, is_claude
+from conductor_cli.models.tool_schemas import is_claude
 from conductor_cli.models.worker_options import own_setting, rejected_setting
 
 _HINTS: Final[dict[ModelErrorReason, str]] = {
@@ -318,7 +318,7 @@ class LiteLLM:
             options["thinking_budget"] = budget
         chat = request_body(request, options, "thinking", ascii_keys=is_claude(self._model))
         formed = in_forms(chat["messages"], dropped, has_tools=bool(request.tools))
-        messages = plain_messages(formed, id_of_chat(self._model))
+        messages = messages_for(self._model, formed)
         headers = self._options.get("headers", {})
         body = {
             "model": self._model,

@@ -6,7 +6,8 @@ runs the tool.
 
 OpenAI and Anthropic allow names of `[a-zA-Z0-9_-]{1,64}`, Google wants a letter or an underscore
 first. Mistral's servers, and the chat templates of its open models, refuse any id that is not nine
-letters and digits, OpenAI refuses long ones, Anthropic those with other marks.
+letters and digits, OpenAI refuses long ones, Anthropic those with other marks. Kimi's models want
+those of their own form.
 """
 
 from __future__ import annotations
@@ -327,6 +328,9 @@ _MISTRAL: Final = re.compile(
 )
 """What the names of the models contain, also those of others who serve them."""
 
+_KIMI: Final = re.compile("kimi|moonshot", re.IGNORECASE)
+"""What the names of Moonshot's models contain, also those of others who serve them."""
+
 MAX_CHAT_ID: Final = 40  # the most characters of a call's id in OpenAI's chat completions
 MAX_ID: Final = 64  # the same in OpenAI's Responses, in Anthropic's API and at Bedrock
 
@@ -335,11 +339,18 @@ _SIGNATURE: Final = "__thought__"
 """Stands in an id where litellm hides the signature of Google's thinking, which it reads again."""
 
 
+def is_kimi(model: str) -> bool:
+    """Return whether a model is one of Moonshot's, as far as its name says."""
+    return _KIMI.search(model) is not None
+
+
 def id_of_chat(model: str) -> Callable[[str], str]:
     """Return what makes ids of calls such as chat completions takes them for a model.
 
     The ids of a conversation may be of this program, or of another server.
     """
+    if is_kimi(model):
+        return str
     return short_id if _MISTRAL.search(model) else _chat_id
 
 

@@ -33,7 +33,7 @@ from conductor_cli.models.chat_body import (
     arguments_object,
     system_texts,
 )
-from conductor_cli.models.tool_schemas import plain_id
+from conductor_cli.models.tool_schemas import is_kimi, plain_id
 
 KEPT_BLOCKS: Final = "anthropic_blocks"
 """The key of `provider_data` with the blocks of a reply, in order. A block of a tool call says only
@@ -304,7 +304,9 @@ class AnthropicMessages(ChatApi):
         system = system_texts(body["messages"])
         if system:
             sent["system"] = "\n\n".join(system)
-        sent["messages"] = _turns(body["messages"])
+        # Kimi's models know their calls by the ids
+        call_id = str if is_kimi(str(body["model"])) else plain_id
+        sent["messages"] = _turns(body["messages"], call_id)
         if "stop" in body:
             sent["stop_sequences"] = body["stop"]
         # The API demands a limit, and the tokens of thinking count towards it.
@@ -333,8 +335,10 @@ class AnthropicMessages(ChatApi):
         return AnthropicReply()
 
 
-def _turns(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the turns of the user and of the assistant.
+def _turns(
+    messages: Iterable[Mapping[str, Any]], call_id: Callable[[str], str]
+) -> list[dict[str, Any]]:
+    """Return the turns of the user and of the assistant, with ids that `call_id` makes.
 
     The results of all calls of one turn belong in one message of the user, before anything the user
     adds.
@@ -344,7 +348,7 @@ def _turns(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         if message["role"] == "system":
             continue
         role = "assistant" if message["role"] == "assistant" else "user"
-        content = _content(message)
+        content = _content(message, call_id)
         if role == "user" and turns and turns[-1]["role"] == "user":
             turns[-1]["content"] = [*_blocks(turns[-1]["content"]), *_blocks(content)]
         else:
@@ -352,24 +356,28 @@ def _turns(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return turns
 
 
-def _content(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
+def _content(
+    message: Mapping[str, Any], call_id: Callable[[str], str]
+) -> str | list[dict[str, Any]]:
     content = message["content"]
     if message["role"] == "tool":
-        call_id = plain_id(message["tool_call_id"])
-        result: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
+        used = call_id(message["tool_call_id"])
+        result: dict[str, Any] = {"type": "tool_result", "tool_use_id": used}
         if content:
             result["content"] = _blocks(content) if isinstance(content, list) else content
         if message.get(IS_ERROR):
             result["is_error"] = True
         return [result]
     if message.get("tool_calls"):
-        return list(_calling_turn(message))
+        return list(_calling_turn(message, call_id))
     if isinstance(content, list):
         return _blocks(content)
     return content or ""
 
 
-def _calling_turn(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _calling_turn(
+    message: Mapping[str, Any], call_id: Callable[[str], str]
+) -> Iterator[dict[str, Any]]:
     """Yield a turn that has tool calls, as the API sent it if it did.
 
     Its signed thinking must come back in its place.
@@ -378,7 +386,7 @@ def _calling_turn(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for call in message["tool_calls"]:
         function = call["function"]
         arguments = arguments_object(function["arguments"]) or {}
-        use = {"type": "tool_use", "id": plain_id(call["id"]), "name": function["name"]}
+        use = {"type": "tool_use", "id": call_id(call["id"]), "name": function["name"]}
         calls.append(use | {"input": arguments})
     left_calls = iter(calls)
     kept = message.get(PROVIDER_DATA, {}).get(KEPT_BLOCKS)

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.base import ALL_FEATURES, Features
-from conductor_cli.models.chat_body import Base64File, files_in, plain_messages
-from conductor_cli.models.tool_schemas import id_of_chat
+from conductor_cli.models.chat_body import Base64File, files_in, messages_for
 
 Frame = Mapping[str, Any]
 """One JSON object of a reply: a server-sent event, or all of an answer that is not a stream."""
@@ -77,8 +76,8 @@ class ChatApi:
 
         That one is without unset parameters (see `chat_body`).
         """
-        call_id = id_of_chat(str(body.get("model", "")))
-        return {**body, "messages": plain_messages(body["messages"], call_id)}
+        model = str(body.get("model", ""))
+        return {**body, "messages": messages_for(model, body["messages"])}
 
     def translator(self) -> Translate | None:
         """Return what translates the frames of one reply; None where they need no translation."""
