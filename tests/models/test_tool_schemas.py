@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from conductor_cli.core.chat import Tool
 from conductor_cli.core.errors import ModelError
+from conductor_cli.models.chat_api_model import ChatApiModel
+from conductor_cli.models.presets import Preset
 from conductor_cli.models.tool_schemas import (
     api_key,
     api_name,
@@ -19,8 +22,8 @@ from conductor_cli.models.tool_schemas import (
     simple_schema,
     with_api_keys,
 )
-from tests.models.kit import asked_by, calls, user_request
-from tests.servers import SeenRequest, Speaker, Wire, delta, saying, usage
+from tests.models.kit import asked_by, calls, fine, in_turn, notes, play, text, user_request
+from tests.servers import SeenRequest, Speaker, Wire, delta, loopback, saying, usage
 
 KNOWN = (
     "type",
@@ -100,18 +103,74 @@ def test_a_schema_of_an_older_draft_is_written_in_the_newest(written: Any, sent:
     if written == sent and isinstance(written, dict):
         sent = json.loads(json.dumps(written).replace('{"type": "array"}', json.dumps(ANY_ARRAY)))
     schema = {"properties": {"a": written}, "$defs": {"b": {"properties": {"c": written}}}}
-    assert object_schema(schema) == {
+    assert object_schema(schema, with_items=True) == {
         "type": "object",
         "properties": {"a": sent},
         "$defs": {"b": {"properties": {"c": sent}}},
     }
 
 
+@pytest.mark.parametrize(
+    ("written", "sent"),
+    [
+        ({"type": "array"},) * 2,
+        ({"type": "array", "items": {}},) * 2,
+        ({"type": "array", "prefixItems": [{"type": "number"}], "maxItems": 1},) * 2,
+        ({"type": "array", "items": [{}]}, {"type": "array", "prefixItems": [{}]}),
+        (
+            {"type": "array", "items": [{}, {}], "additionalItems": False},
+            {"type": "array", "prefixItems": [{}, {}], "maxItems": 2},
+        ),
+        (
+            {"type": "array", "items": [{}], "additionalItems": {"type": "string"}},
+            {"type": "array", "prefixItems": [{}], "items": {"type": "string"}},
+        ),
+    ],
+)
+def test_an_array_is_not_said_to_hold_anything_where_nobody_asks(written: Any, sent: Any) -> None:
+    """llama.cpp takes `items` of anything for objects, reads no `prefixItems`, refuses `false`."""
+    schema = object_schema({"properties": {"a": {"anyOf": [written]}}})
+    assert schema["properties"] == {"a": {"anyOf": [sent]}}
+
+
+LISTS = {"properties": {"names": {"type": "array"}}}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Invalid schema for function 'lists': In context=(…), array schema missing items.",
+        "tools[0].function_declarations[0].parameters.properties[names].items: missing field.",
+    ],
+)
+def test_a_server_that_asks_what_an_array_holds_is_told(message: str) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if '"items": {}' in request.body.decode():
+            return await saying(delta(content="Yes."), delta(finish="stop"))(request, wire)
+        return await wire.json({"error": {"message": message}}, 400)
+
+    asked = user_request(tools=(Tool(name="lists", parameters=LISTS),))
+    (first, second), requests = in_turn("chat completions", script, asked, asked)
+    assert [text(chunks) for chunks in (first, second)] == ["Yes.", "Yes."]
+    assert "arrays that do not say what they hold; sent as arrays of anything" in notes(first)[0]
+    assert (notes(second), len(requests)) == ([], 3)
+
+
+def test_a_known_provider_is_told_at_once_what_an_array_holds() -> None:
+    asked = user_request(tools=(Tool(name="lists", parameters=LISTS),))
+    with loopback(fine) as server:
+        provider = Preset(base_url=server.url)
+        play(ChatApiModel("m", server.url, preset=provider), asked)
+        play(ChatApiModel("m", server.url, preset=replace(provider, local=True)), asked)
+    sent = [seen.json["tools"][0]["function"]["parameters"] for seen in server.requests]
+    assert [schema["properties"]["names"] for schema in sent] == [ANY_ARRAY, {"type": "array"}]
+
+
 def test_a_very_deep_schema_stays_as_it_is_below() -> None:
     schema: dict[str, Any] = {"type": "array"}
     for _ in range(60):
         schema = {"type": "array", "items": schema}
-    sent = object_schema({"properties": {"a": schema}})["properties"]["a"]
+    sent = object_schema({"properties": {"a": schema}}, with_items=True)["properties"]["a"]
     for _ in range(60):
         sent = sent["items"]
     assert sent == {"type": "array"}

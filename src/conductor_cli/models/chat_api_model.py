@@ -43,11 +43,13 @@ from conductor_cli.models.refusals import (
     MAX_TOKENS_FIELDS,
     STOPS,
     STREAM_FIELDS,
+    UNKNOWN_ITEMS,
     allowed_amount,
     largest_output,
     refuses_image_detail,
     refuses_thinking,
     refuses_tool_choice,
+    refuses_unknown_items,
     rejected_parameter,
     shorter_output,
 )
@@ -104,6 +106,9 @@ class ChatApiModel:
         self.features: Features = self._api.features & preset.features
         self._form = preset.form
         self._schemas = preset.schemas
+        is_known_provider = not preset.local and base_url.rstrip("/") == preset.base_url.rstrip("/")
+        self._with_items = self._api.with_items or is_known_provider
+        """Whether arrays in the schemas of tools say what they hold, without a refusal."""
         self._secrets = secrets or Secrets()
         self._secrets.add(key)
         own_headers = {
@@ -330,6 +335,7 @@ class ChatApiModel:
             unit = " characters of each" if what == DESCRIPTIONS else ""
             instead[what] = f"the first {most:,}{unit}"
         instead[ORIGINAL_DETAIL] = "as high"
+        instead[UNKNOWN_ITEMS] = "as arrays of anything"
         accepts = f"{self._server.name} does not accept"
         notes = []
         for field_name in sorted(untold):
@@ -380,6 +386,8 @@ class ChatApiModel:
             return dropped | {detail}
         if "thinking" in body and refuses_thinking(error.reported):
             return dropped | {"thinking"}
+        if UNKNOWN_ITEMS not in dropped and refuses_unknown_items(error.reported):
+            return dropped | {UNKNOWN_ITEMS}
         is_forced = body.get("tool_choice", "none") != "none"
         if is_forced and refuses_tool_choice(error.reported):
             return dropped | {"tool_choice"}
@@ -459,9 +467,13 @@ class ChatApiModel:
         options = self._options
         if (budget := self._fitting_budget(request)) is not None:
             options = {**options, "thinking_budget": budget}
-        ascii_keys = self._api.ascii_keys or is_claude(self._model)
         body = request_body(
-            request, options, self._preset.budget, limit_field, ascii_keys=ascii_keys
+            request,
+            options,
+            self._preset.budget,
+            limit_field,
+            ascii_keys=self._api.ascii_keys or is_claude(self._model),
+            with_items=self._with_items or UNKNOWN_ITEMS in dropped,
         )
         body |= structured_output.constraint_fields(request, self._form, dropped)
         messages = body["messages"]

@@ -268,24 +268,25 @@ def _budget_fields(form: ThinkingField, tokens: int | None) -> dict[str, Any]:
     return {"reasoning": {"enabled": False}}
 
 
-def request_body(
+def request_body(  # noqa: PLR0913 - how servers differ
     request: Request,
     options: Mapping[str, Any],
     budget: ThinkingField,
     max_tokens_field: str = "max_tokens",
     *,
     ascii_keys: bool = False,
+    with_items: bool = False,
 ) -> dict[str, Any]:
     """Return the body of a streamed request in OpenAI's form, with a worker's own settings.
 
-    It has None for what is not set. With `ascii_keys` the names of arguments are of ASCII alone.
+    It has None for what is not set. What else is asked is that of `chat_fields`.
     """
     max_tokens = lower_limit(request.max_tokens, options.get("max_tokens"))
     temperature = request.temperature
     if temperature is None:
         temperature = options.get("temperature")
     return {
-        **chat_fields(request, ascii_keys=ascii_keys),
+        **chat_fields(request, ascii_keys=ascii_keys, with_items=with_items),
         **request.sampling,
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -299,10 +300,13 @@ def request_body(
     }
 
 
-def chat_fields(request: Request, *, ascii_keys: bool = False) -> dict[str, Any]:
+def chat_fields(
+    request: Request, *, ascii_keys: bool = False, with_items: bool = False
+) -> dict[str, Any]:
     """Return the messages of a request, and its tools with what is to be done with them.
 
-    With `ascii_keys` the names of arguments are of ASCII alone.
+    With `ascii_keys` the names of arguments are of ASCII alone, and `with_items` each array in them
+    says what it holds.
     """
     messages = _without_blank(request.messages)
     fields: dict[str, Any] = {
@@ -317,7 +321,7 @@ def chat_fields(request: Request, *, ascii_keys: bool = False) -> dict[str, Any]
             function["description"] = tool.description
         # A tool without arguments has an empty object of them: servers refuse a schema that is no
         # object's.
-        schema = object_schema(tool.parameters)
+        schema = object_schema(tool.parameters, with_items=with_items)
         function["parameters"] = with_api_keys(schema, is_ascii=ascii_keys)
         fields["tools"].append({"type": "function", "function": function})
     if isinstance(request.tool_choice, Tool):

@@ -316,7 +316,13 @@ class LiteLLM:
         options = dict(self._options)
         if (budget := self._fitting_budget(request)) is not None:
             options["thinking_budget"] = budget
-        chat = request_body(request, options, "thinking", ascii_keys=is_claude(self._model))
+        chat = request_body(
+            request,
+            options,
+            "thinking",
+            ascii_keys=is_claude(self._model),
+            with_items=not self._base_url,
+        )
         formed = in_forms(chat["messages"], dropped, has_tools=bool(request.tools))
         messages = messages_for(self._model, formed)
         headers = self._options.get("headers", {})

@@ -211,6 +211,18 @@ def refuses_image_detail(reported: ErrorBody) -> bool:
     return named or _DETAIL_WORDS.search(reported.message) is not None
 
 
+UNKNOWN_ITEMS: Final = "arrays that do not say what they hold"
+"""Stands among the fields that a server refuses for such arrays in the schemas of tools."""
+
+_ITEMS_WORDS: Final = re.compile(r"\barray schema missing items\b|\bitems: missing field\b")
+"""How OpenAI and Google ask for them, also through others."""
+
+
+def refuses_unknown_items(reported: ErrorBody) -> bool:
+    """Return whether a server refuses a tool for an array that does not say what it holds."""
+    return _ITEMS_WORDS.search(reported.message) is not None
+
+
 SHORT_REPLY_TOKENS: Final = 4096
 """Tokens of a reply below which nothing shorter is asked for."""
 

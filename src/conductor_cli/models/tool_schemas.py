@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -34,13 +35,17 @@ Ten lines can grow to millions.
 """
 
 
-def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+def object_schema(schema: Mapping[str, Any], *, with_items: bool = False) -> dict[str, Any]:
     """Return `schema` as that of an object with properties, which every API demands.
 
     It says nothing of its dialect, and is written in the newest one. Alternatives at the top become
     one object with the properties of all. Only what every one of them requires is required then.
+
+    OpenAI wants to be told what an array holds: `with_items` says that it may be anything. To
+    llama.cpp that is objects alone, and of an array that has both `items` and `prefixItems` it
+    reads only the first.
     """
-    return _in_newest_draft(_as_object(schema))
+    return _in_newest_draft(_as_object(schema), with_items=with_items)
 
 
 def _as_object(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,21 +82,27 @@ _INNER_SCHEMAS: Final = ("items", "additionalProperties", "contains", "propertyN
 _BOUNDS: Final = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 
 
-def _in_newest_draft(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+def _in_newest_draft(
+    schema: Mapping[str, Any], *, with_items: bool, depth: int = 0
+) -> dict[str, Any]:
     """Return a schema of any draft as one of 2020-12, by which OpenAI and Anthropic check it.
 
-    OpenAI also wants to be told what an array holds. Below `_MAX_DEPTH` a schema stays as it is.
+    Below `_MAX_DEPTH` a schema stays as it is.
     """
     if depth > _MAX_DEPTH:
         return dict(schema)
     newest = {name: value for name, value in schema.items() if not _is_misplaced(name, value)}
     items = newest.get("items")
     if isinstance(items, list):
-        newest["prefixItems"] = items
-        newest["items"] = newest.pop("additionalItems", {})
+        newest["prefixItems"] = newest.pop("items")
+        rest = newest.pop("additionalItems", {})
+        if with_items or not (isinstance(rest, bool) or rest == {}):
+            newest["items"] = rest
+        elif rest is False:
+            newest.setdefault("maxItems", len(items))
     kinds = newest.get("type")
     is_array = kinds == "array" or (isinstance(kinds, list) and "array" in kinds)
-    if is_array and "items" not in newest:
+    if with_items and is_array and "items" not in newest:
         newest["items"] = {}
     for exclusive, bound in _BOUNDS.items():
         # A flag beside the bound, until draft 4
@@ -99,20 +110,24 @@ def _in_newest_draft(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any
             newest[exclusive] = newest.pop(bound)
         elif isinstance(newest.get(exclusive), bool):
             del newest[exclusive]
+
+    newest_part = partial(_newest_part, with_items=with_items, depth=depth)
     for name in _SCHEMAS_BY_NAME:
         if isinstance(named := newest.get(name), Mapping):
-            newest[name] = {key: _newest_part(part, depth) for key, part in named.items()}
+            newest[name] = {key: newest_part(part) for key, part in named.items()}
     for name in _LISTED_SCHEMAS:
         if isinstance(listed := newest.get(name), list):
-            newest[name] = [_newest_part(part, depth) for part in listed]
+            newest[name] = [newest_part(part) for part in listed]
     for name in _INNER_SCHEMAS:
         if name in newest:
-            newest[name] = _newest_part(newest[name], depth)
+            newest[name] = newest_part(newest[name])
     return newest
 
 
-def _newest_part(part: object, depth: int) -> object:
-    return _in_newest_draft(part, depth + 1) if isinstance(part, Mapping) else part
+def _newest_part(part: object, *, with_items: bool, depth: int) -> object:
+    if not isinstance(part, Mapping):
+        return part
+    return _in_newest_draft(part, with_items=with_items, depth=depth + 1)
 
 
 def _is_misplaced(keyword: str, value: object) -> bool:

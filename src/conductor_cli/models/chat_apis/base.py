@@ -38,7 +38,8 @@ class ChatApi:
     as words. `unsupported` are the parameters of chat completions that an API does not have,
     `features` is what can be sent besides text. With `budget_fits_reply` a model may not be allowed
     to think as much as its whole reply may have. With `ascii_keys` it takes no argument of a tool
-    whose name has letters of other scripts. `last` are the types of the frames that end a reply, in
+    whose name has letters of other scripts, and `with_items` no array in it that does not say what
+    it holds. `last` are the types of the frames that end a reply, in
     an API whose streams do not end with `[DONE]`.
     """
 
@@ -48,6 +49,7 @@ class ChatApi:
     features: Features = ALL_FEATURES
     budget_fits_reply = False
     ascii_keys = False
+    with_items = False
     last: Collection[str] = ()
 
     def path_of(self, model: str) -> str:  # noqa: ARG002 - most APIs have one path for all models

@@ -111,6 +111,7 @@ class GeminiApi(ChatApi):
         "response_schema": "response_format",
     }
     unsupported = frozenset({"parallel_tool_calls", "logit_bias"})
+    with_items = True
 
     def path_of(self, model: str) -> str:
         name = model if "/" in model else f"models/{model}"

@@ -30,6 +30,7 @@ class GeminiChat(ChatApi):
     }
     unsupported = frozenset({"seed", "parallel_tool_calls", "top_k", "logit_bias"})
     features: Features = frozenset({"tools", "image"})
+    with_items = True
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         sent = super().body(body)
