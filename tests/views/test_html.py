@@ -278,6 +278,10 @@ def test_no_time_is_shown_as_a_machine_writes_it() -> None:
         (r"\(a_1\, b_2\) *c*", "<p>\\(a_1\\, b_2\\) <em>c</em></p>\n"),
         ("so\n$$\na\n- b\n$$", "<p>so</p>\n<p>$$<br>\na<br>\n- b<br>\n$$</p>\n"),
         ("|a|\n|-|\n|b|c|", "<p>|a|<br>\n|-|<br>\n|b|c|</p>\n"),
+        (
+            '["\\"*b*\\""]\n\nc',
+            "<pre><code>[&quot;\\&quot;*b*\\&quot;&quot;]\n</code></pre>\n<p>c</p>\n",
+        ),
     ],
 )
 def test_the_marks_become_elements(text: str, html: str) -> None:

@@ -196,6 +196,42 @@ def test_what_is_no_formula_is_markdown(text: str, expected: str) -> None:
     assert emulated(written(text), 80, 24) == [expected]
 
 
+JSON_TEXTS = [
+    r'{"a": "say \"no\"", "b": "*x* and C:\\_temp", "c": [1, true]}',
+    '{\n  "a": "\\"_x_ and _y_\\"",\n  "b": {\n    "c": "<x>"\n  }\n}',
+    '[\n  {"a": "\\"*x*\\""}\n]',
+]
+
+
+@pytest.mark.parametrize("size", [3, 1000])
+@pytest.mark.parametrize("text", JSON_TEXTS)
+def test_json_stays_as_it_was_written(text: str, size: int) -> None:
+    """An answer with a schema would be none in its form."""
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    assert emulated(written(*pieces), 80, 24) == text.split("\n")
+    around = f"Here:\n\n{text}\n\nIs *so*."
+    assert emulated(written(around), 80, 24) == ["Here:", "", *text.split("\n"), "", "Is so."]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"a": *b*}', '{"a": b}'),
+        ('["*Title*"](x)', '"Title" (x)'),
+        ("[1] *Title*", "[1] Title"),
+        ('- {"a": "\\*"}', ' \u2022 {"a": "*"}'),
+    ],
+)
+def test_what_is_no_json_is_markdown(text: str, expected: str) -> None:
+    assert emulated(written(text), 80, 24) == [expected]
+
+
+def test_the_rest_of_long_json_stays_json() -> None:
+    lines = [f'  "{number}": "\\"*x*\\"",' for number in range(2000)]
+    complete, rest = split_blocks("\n".join(["{", *lines]))
+    assert (complete.count("\n"), rest) == (2000, "```json\n" + lines[-1])
+
+
 def test_text_is_shown_at_once() -> None:
     sink = Sink(terminal=True)
     marked = MarkdownStream(open_console(Stderr(sink), color=True, width=40, height=10))
@@ -254,6 +290,7 @@ def test_when_an_answer_is_rendered(
         ("- a\n\n  still a\n- b\n", ("", "- a\n\n  still a\n- b\n")),
         ("Code:\n```py\nx = 1\n\ny = 2\n```\nend", ("Code:\n```py\nx = 1\n\ny = 2\n```\n", "end")),
         ("- a\n  ```py\n  x\n  ```\n", ("", "- a\n  ```py\n  x\n  ```\n")),
+        ('{"a":\n1}\n\nend', ('{"a":\n1}\n\n', "end")),
     ],
 )
 def test_the_last_block_may_go_on(text: str, expected: tuple[str, str]) -> None:

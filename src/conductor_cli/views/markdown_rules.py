@@ -2,11 +2,13 @@
 
 A formula in LaTeX stays as it was written: to Markdown its backslashes are escapes, which it drops,
 and its indices are emphasis. A row of a table that has more cells than there are columns, as where
-`|` stands in code, would lose them; such a table stays as it was written, too.
+`|` stands in code, would lose them; such a table stays as it was written, too. So does JSON, as an
+answer with a schema is: its escapes are not those of Markdown.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
@@ -25,6 +27,9 @@ _DISPLAYED: Final = ("\\[", "$$")
 _DOLLARS: Final = re.compile(rf"\$(?![\s$])(?:(?!\*\*)[^$`\n]){{1,{MAX_FORMULA}}}(?<!\s)\$(?!\w)")
 """A formula between single dollars. `$5 and $6` is none, nor is `**$A** or **$B**`."""
 _PIPE: Final = re.compile(r"(?<!\\)\|")
+_JSON_BEGINS: Final = re.compile(r"\{\s*(?:\"|$)|\[\s*(?:[{\"]|$)")
+_JSON_CUT: Final = re.compile(r"|-|\.|[eE][+-]?|t|tr|tru|f|fa|fal|fals|n|nu|nul|u[0-9a-fA-F]{0,3}")
+"""What stands where JSON is wrong that has not ended yet."""
 
 
 def keep_all_text(parser: MarkdownIt) -> MarkdownIt:
@@ -36,6 +41,7 @@ def keep_all_text(parser: MarkdownIt) -> MarkdownIt:
         {"alt": ["paragraph", "reference", "blockquote", "list"]},
     )
     parser.inline.ruler.before("escape", "formula", _formula)
+    parser.block.ruler.before("fence", "json", _json)
     whole_table = _without_wide_rows(dict(_named_rules(parser))["table"])
     parser.block.ruler.at("table", whole_table, {"alt": ["paragraph", "reference"]})
     return parser
@@ -100,6 +106,42 @@ def _displayed_formula(state: StateBlock, first: int, end: int, silent: bool) ->
         token.map = [first, state.line]
         token.children = []
         state.push("paragraph_close", "p", -1)
+    return True
+
+
+def _json(state: StateBlock, first: int, end: int, silent: bool) -> bool:  # noqa: FBT001
+    """Take a paragraph of JSON as code, also one that has not ended yet."""
+    begin = state.bMarks[first] + state.tShift[first]
+    is_inside = state.level > 0 or state.blkIndent > 0
+    if is_inside or state.is_code_block(first):
+        return False
+    if not _JSON_BEGINS.match(state.src[begin : state.eMarks[first]]):
+        return False
+    last = first
+    while last + 1 < end and not state.isEmpty(last + 1):
+        last += 1
+    text = state.getLines(first, last + 1, 0, keepLastLF=True)
+    if not _is_json(text, may_go_on=last + 1 == end):
+        return False
+    if not silent:
+        state.line = last + 1
+        token = state.push("fence", "code", 0)
+        token.info = "json"
+        token.content = text
+        token.map = [first, state.line]
+    return True
+
+
+def _is_json(text: str, *, may_go_on: bool) -> bool:
+    """Return whether a text is JSON, or may become JSON when it goes on."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        is_in_string = error.msg.startswith("Unterminated")
+        is_cut = is_in_string or _JSON_CUT.fullmatch(text[error.pos :].strip()) is not None
+        return may_go_on and is_cut
+    except RecursionError:
+        return False
     return True
 
 

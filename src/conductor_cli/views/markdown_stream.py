@@ -2,9 +2,9 @@
 
 Complete blocks are printed for good, the current one is redrawn.
 
-Nothing of the text is lost except marks that styles replace. HTML, images, definitions and formulas
-are shown as they were written, links are not clickable, and code keeps its lines, so that it can be
-copied. So does a table that is too wide for the terminal.
+Nothing of the text is lost except marks that styles replace. HTML, images, definitions, formulas
+and JSON are shown as they were written, links are not clickable, and code keeps its lines, so that
+it can be copied. So does a table that is too wide for the terminal.
 """
 
 from __future__ import annotations
@@ -144,9 +144,11 @@ def split_blocks(text: str) -> tuple[str, str]:
     lines = text.split("\n")
     try:
         starts = []
+        info = ""
         for token in _PARSER.parse(text):
             if token.level == 0 and token.map:
                 starts.append(token.map[0])
+                info = token.info
     except Exception:  # noqa: BLE001 - whatever a parser fails on, the text is shown
         starts = []
     start = starts[-1] if starts else 0
@@ -155,7 +157,12 @@ def split_blocks(text: str) -> tuple[str, str]:
     if len(lines) - start < 2:  # one endless line
         return text, ""
     # The rest of an endless block of code begins with the fence of the code that is printed now.
-    fence = [lines[start]] if lines[start].startswith(("```", "~~~")) else []
+    # JSON is such a block without any.
+    fence = []
+    if lines[start].startswith(("```", "~~~")):
+        fence = [lines[start]]
+    elif info == "json":
+        fence = ["```json"]
     return "".join(f"{line}\n" for line in lines[:-1]), "\n".join([*fence, lines[-1]])
 
 
