@@ -122,7 +122,9 @@ def test_only_keys_after_the_question_answer_it(monkeypatch: pytest.MonkeyPatch)
     os.close(program_end)
 
 
-@pytest.mark.parametrize("pieces", [(b"\x1b[", b"D"), (b"\x1bO", b"R"), (b"\x1b[1;", b"5A")])
+@pytest.mark.parametrize(
+    "pieces", [(b"\x1b[", b"D"), (b"\x1bO", b"R"), (b"\x1b[1;", b"5A"), (b"\x1b[[", b"D")]
+)
 def test_an_arrow_that_comes_in_pieces_is_no_letter(
     monkeypatch: pytest.MonkeyPatch, pieces: tuple[bytes, bytes]
 ) -> None:

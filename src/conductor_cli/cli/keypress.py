@@ -106,7 +106,8 @@ class Keyboard:
         if key != ESCAPE or not select.select([self.file], [], [], SEQUENCE_SECONDS)[0]:
             return key
         if self._read(1) in _SEQUENCES:
-            while not "@" <= self._read(1) <= "~":
+            # The function keys of a Linux console have two brackets: `ESC [ [ A`
+            while (letter := self._read(1)) == "[" or not "@" <= letter <= "~":
                 pass
         return ESCAPE
 
