@@ -301,6 +301,14 @@ def test_a_choice_of_tools_narrows_them() -> None:
     assert ([tool.name for tool in some.tools], some.tool_choice) == (["shell"], "required")
 
 
+def test_tools_as_clients_of_mistral_send_them_are_functions() -> None:
+    read = parsed(tools=[{"function": EDIT["function"]}], tool_choice="any")
+    assert [tool.name for tool in read.tools] == ["edit"]
+    assert (read.tool_choice, read.ignored) == ("required", ())
+    with pytest.raises(RequestError, match=r"tools\[0\]\.type is missing"):
+        parsed(tools=[{"name": "edit"}])
+
+
 @pytest.mark.parametrize(
     ("param", "value"),
     [

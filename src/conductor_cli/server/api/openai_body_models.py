@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from conductor_cli.core.chat import Attachment, Tool, ToolChoice
 from conductor_cli.core.mappings import by_name
@@ -52,7 +52,12 @@ from conductor_cli.server.api.uploads import (
     uploaded,
 )
 
-_MODES: Final[Mapping[str, ToolChoice]] = {"auto": "auto", "none": "none", "required": "required"}
+_MODES: Final[Mapping[str, ToolChoice]] = {
+    "auto": "auto",
+    "none": "none",
+    "required": "required",
+    "any": "required",  # Mistral's word
+}
 
 TEXT_ONLY: Final = "can only be text in a message of this role"
 
@@ -149,6 +154,14 @@ class _ToolEntry(_FunctionSpec):
     custom: _FunctionSpec | None = None
     environment: Any = None  # where a shell runs
     tools: BoundedList[_ToolEntry] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_for_function(cls, value: object) -> object:
+        """Return a tool without a type as the function that it holds, as Mistral's clients send."""
+        if isinstance(value, dict) and value.get("type") is None and value.get("function"):
+            return {**value, "type": "function"}
+        return value
 
     @property
     def is_client_run(self) -> bool:
