@@ -359,21 +359,60 @@ def test_names_of_speakers_are_told_where_they_are_not_read() -> None:
     assert get_type_hints(ChatCompletionAssistantMessageParam).keys() <= known
 
 
-def test_what_this_server_said_before_is_not_told() -> None:
-    """Clients send an earlier answer back as they got it."""
+def test_of_what_this_server_said_before_only_its_reasoning_is_told() -> None:
+    """Clients send an earlier answer back as they got it. The reasoning reaches no worker."""
     request = read("chat")
     reply = APIS["chat"].encoder(request, RUN, 1).whole(outcome(reasoning="Plan."))
     turn = reply["choices"][0]["message"]
     talk = [*ASKED["chat"]["messages"], turn, {"role": "user", "content": "And?"}]
-    assert read("chat", messages=talk).ignored == ()
+    assert read("chat", messages=talk).ignored == ("messages[].reasoning_content",)
     answered = APIS["responses"].encoder(read("responses"), RUN, 1)
     answered.begin()
     items = answered.whole(outcome(reasoning="Plan."))["output"]
     assert {item["type"] for item in items} == {"reasoning", "message"}
-    assert read("responses", input=[*items, {"role": "user", "content": "And?"}]).ignored == ()
+    told = read("responses", input=[*items, {"role": "user", "content": "And?"}]).ignored
+    assert told == ("input[].reasoning",)
     message = APIS["messages"].encoder(read("messages"), RUN, 1).whole(outcome(reasoning="Plan."))
     talk = [*ASKED["messages"]["messages"], {"role": "assistant", "content": message["content"]}]
-    assert read("messages", messages=talk).ignored == ()
+    assert read("messages", messages=talk).ignored == ("messages[].content[].thinking",)
+
+
+@pytest.mark.parametrize(
+    ("api", "turn", "told"),
+    [
+        ("chat", {"content": "Hi", "reasoning_content": "Hm."}, "messages[].reasoning_content"),
+        ("chat", {"content": "Hi", "reasoning": "Hm."}, "messages[].reasoning"),
+        (
+            "chat",
+            {"content": [{"type": "thinking", "thinking": "Hm."}]},
+            "messages[].content[].thinking",
+        ),
+        ("responses", {"type": "reasoning", "summary": []}, "input[].reasoning"),
+        (
+            "responses",
+            {"content": [{"type": "reasoning", "reasoning": "Hm."}]},
+            "input[].content[].reasoning",
+        ),
+        (
+            "messages",
+            {"content": [{"type": "redacted_thinking", "data": "EqQB"}]},
+            "messages[].content[].redacted_thinking",
+        ),
+    ],
+)
+def test_reasoning_of_an_earlier_turn_is_told_in_any_form(
+    api: str, turn: dict[str, Any], told: str
+) -> None:
+    """What a turn without reasoning says is read as before."""
+    role = {} if turn.get("type") == "reasoning" else {"role": "assistant"}
+    field = "input" if api == "responses" else "messages"
+    talk = [{"role": "user", "content": "Hi"}, {**role, **turn}, {"role": "user", "content": "?"}]
+    assert read(api, **{field: talk}).ignored == (told,)
+
+
+def test_an_empty_reasoning_asks_for_nothing() -> None:
+    turn = {"role": "assistant", "content": "Hi", "reasoning_content": "", "reasoning": None}
+    assert read("chat", messages=[*ASKED["chat"]["messages"], turn]).ignored == ()
 
 
 def test_values_that_ask_for_nothing_are_not_told() -> None:

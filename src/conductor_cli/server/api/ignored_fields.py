@@ -19,8 +19,12 @@ from conductor_cli.server.api.uploads import Upload, is_unknown_detail
 
 MAX_NAMES: Final = 20  # Names in an answer; how many more there are is told
 
-_OF_THIS_SERVER: Final = frozenset({"id", "index", "reasoning_content", "status", "type"})
-"""Fields that the answers of this server have, so that clients send them back with the turn."""
+_OF_THIS_SERVER: Final = frozenset({"id", "index", "status", "type"})
+"""Labels that the answers of this server have, so that clients send them back with the turn.
+
+Its reasoning comes back, too. It is named: a client may expect that the thoughts of one turn reach
+the next, and those of one worker are sent to no other.
+"""
 
 _UPLOAD_FIELDS: Final = frozenset({"data", "detail", "media_type", "type", "url"})
 """Fields of the object that an image or a document is in. What its bytes are is read from them."""

@@ -194,9 +194,7 @@ class _DroppedBlock(Part):
     type: str
 
     def without_effect(self) -> Iterator[str]:
-        """Nobody expects that the thoughts of one worker are sent to another."""
-        if self.type not in {"thinking", "redacted_thinking"}:
-            yield shown_word(self.type)
+        yield shown_word(self.type)
 
 
 _DROPPED: Final = frozenset(

@@ -79,6 +79,9 @@ class _ThoughtPart(Part):
     is_left_out: ClassVar[bool] = True
     type: Literal["thinking", "redacted_thinking", "reasoning"]
 
+    def without_effect(self) -> Iterator[str]:
+        yield self.type
+
 
 class _ImagePart(Part):
     type: Literal["image_url", "input_image"]

@@ -135,9 +135,7 @@ class _LeftOutItem(Body):
     ]
 
     def without_effect(self) -> Iterator[str]:
-        """Nobody expects that the thoughts of one worker are sent to another."""
-        if self.type != "reasoning":
-            yield self.type
+        yield self.type
 
 
 def _as_items(value: object) -> object:
