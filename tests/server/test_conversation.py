@@ -256,6 +256,41 @@ def test_a_missing_result_is_an_error_that_names_the_call() -> None:
     assert (caught.value.status, caught.value.param) == (400, "messages")
 
 
+def test_two_results_of_one_call_are_an_error_that_names_it() -> None:
+    """One of them would reach the worker as that of a call that is not shown."""
+    orchestra, reply = begun(TWO_CALLS)
+    first, second = results(reply, "one", "two")
+    again = replace(first, content="other")
+    with pytest.raises(RequestError, match=f"edit .{first.tool_call_id}. has two") as caught:
+        orchestra.read_request(ASK, reply, first, second, again)
+    assert caught.value.code == "duplicate_tool_result"
+    assert (caught.value.status, caught.value.param) == (400, "messages")
+
+
+def test_two_calls_of_one_turn_with_one_id_are_an_error_that_names_both() -> None:
+    """The result of either could be that of the other, and the worker was sent only the first."""
+    calls = tuple(ToolCall(id="c1", name=name, arguments="{}") for name in ("edit", "read"))
+    reply = Message(role="assistant", content="", tool_calls=calls)
+    with pytest.raises(RequestError, match=r"edit \(c1\) and read \(c1\)") as caught:
+        Orchestra().read_request(ASK, reply, *results(reply, "one", "two"))
+    assert caught.value.code == "duplicate_tool_call"
+    assert (caught.value.status, caught.value.param) == (400, "messages")
+
+
+def test_an_id_may_come_again_in_a_later_turn() -> None:
+    """Some servers count the calls of each turn from 0."""
+    (call_0,) = calls = (ToolCall(id="call_0", name="edit", arguments="{}"),)
+    reply = Message(role="assistant", content="", tool_calls=calls)
+    talk = [ASK]
+    for text in ("one", "two"):
+        talk += [reply, Message(role="tool", content=text, tool_call_id=call_0.id)]
+    read = Orchestra().conversation(*talk)
+    assert [message.content for message in read.messages if message.role == "tool"] == [
+        "one",
+        "two",
+    ]
+
+
 @pytest.mark.parametrize("forged", ["call_1", "forged"])
 def test_calls_with_foreign_or_forged_ids_are_planned_anew(forged: str) -> None:
     orchestra, reply = begun(TWO_CALLS)

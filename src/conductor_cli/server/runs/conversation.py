@@ -630,7 +630,7 @@ def _ordered(talk: Sequence[Message]) -> tuple[Message, ...]:
     """Return the results of each turn's calls directly after it.
 
     Results of calls that nobody made become texts of the user. Raises `RequestError` where a call
-    has no result.
+    has no result or several, or an id that another call of its turn has.
     """
     ordered = list[Message]()
     index = 0
@@ -651,23 +651,46 @@ def _answers(turn: Message, after: Sequence[Message]) -> Iterator[Message]:
     """Yield what comes after a turn with calls: their results in order, then all the rest."""
     results = dict[str, Message]()
     rest = list[Message]()
-    call_ids = [call.id for call in turn.tool_calls]
+    calls = _calls_by_id(turn)
     for message in after:
-        is_result = message.role == "tool" and message.tool_call_id in call_ids
-        if is_result and message.tool_call_id not in results:
-            results[message.tool_call_id] = message
-        else:
+        if message.role != "tool" or message.tool_call_id not in calls:
             rest.append(_as_text(message))
-    missing = [f"{call.name} ({call.id})" for call in turn.tool_calls if call.id not in results]
+            continue
+        if message.tool_call_id in results:
+            named = _described(calls[message.tool_call_id])
+            text = f"the tool call {named} has two results; send one result for each call"
+            raise RequestError(400, "duplicate_tool_result", text, param="messages")
+        results[message.tool_call_id] = message
+    missing = [_described(call) for call_id, call in calls.items() if call_id not in results]
     if missing:
         text = (
             f"these tool calls have no result: {format_list(missing)}; send one result for each "
             "call"
         )
         raise RequestError(400, "missing_tool_result", text, param="messages")
-    for call_id in dict.fromkeys(call_ids):
+    for call_id in calls:
         yield results[call_id]
     yield from rest
+
+
+def _calls_by_id(turn: Message) -> dict[str, ToolCall]:
+    """Return the calls of a turn by their ids. Raises `RequestError` where two have one id.
+
+    OpenAI and Anthropic refuse them, too: nobody could say whose result is whose.
+    """
+    calls = dict[str, ToolCall]()
+    for call in turn.tool_calls:
+        if call.id in calls:
+            pair = format_list([_described(calls[call.id]), _described(call)])
+            text = f"two tool calls of one turn have the same id: {pair}; send each with its own"
+            raise RequestError(400, "duplicate_tool_call", text, param="messages")
+        calls[call.id] = call
+    return calls
+
+
+def _described(call: ToolCall) -> str:
+    """Return a client's call in words: its name and its id."""
+    return f"{one_line(call.name)[:80]} ({one_line(call.id)[:80]})"
 
 
 def _as_text(message: Message) -> Message:
