@@ -182,6 +182,34 @@ def test_a_worker_name_wins_over_a_directory(
     assert chosen(desk) == str(tmp_path / "mine.gguf")
 
 
+def unusable(tmp_path: Path, tiny: Path) -> list[tuple[Path, str]]:
+    """Files that llama.cpp does not load, each with what is told of it."""
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(tiny.read_bytes()[:-999])
+    return [(cut, "cut off or damaged"), (lora(tmp_path / "adapter.gguf"), "is an adapter")]
+
+
+def test_a_file_that_cannot_be_loaded_is_not_chosen(
+    desk: Stage, tiny: Path, tmp_path: Path
+) -> None:
+    """It was, and the first question failed. Doctor refuses the same files."""
+    for file, problem in unusable(tmp_path, tiny):
+        desk.fails(5, "model", "use", file, told=problem)
+        assert chosen(desk) == ""
+        found = desk.inside("doctor", "--offline", env={"CONDUCTOR_LLM_PLANNER_MODEL": str(file)})
+        assert problem in found.out
+
+
+def test_a_worker_in_a_file_that_cannot_be_loaded_is_not_added(
+    desk: Stage, tiny: Path, tmp_path: Path
+) -> None:
+    """One that is in the settings is found by doctor, also where nobody is called."""
+    for file, problem in unusable(tmp_path, tiny):
+        desk.fails(2, "workers", "add", "new", "--kind", "llama", "--model", file, told=problem)
+        desk.configure(f'[workers.local]\nkind = "llama"\nmodel = "{file}"', conductor=str(tiny))
+        assert problem in desk.ends(5, "doctor", "--offline").out
+
+
 def test_an_installed_model_is_used_by_its_name(desk: Stage, tiny: Path, tmp_path: Path) -> None:
     import_file(desk, tiny)
     import_file(desk, make(tmp_path / "mine.gguf", seed=1))

@@ -64,13 +64,17 @@ from conductor_cli.models.command.process import OWN_NETWORK_HINT, shares_networ
 from conductor_cli.models.command.programs import PROGRAMS, describe_program
 from conductor_cli.models.key_hints import missing_key_hint
 from conductor_cli.models.llama.bindings import can_use_gpu, is_installed, load_bindings
-from conductor_cli.models.llama.gguf import check_model_file, read_model_info
+from conductor_cli.models.llama.gguf import read_model_info
 from conductor_cli.models.presets import PRESETS
-from conductor_cli.models.router import SUFFIX, RouterFile, check_encoder, read_planner
+from conductor_cli.models.router import SUFFIX, RouterFile, read_planner
 from conductor_cli.models.weights.huggingface import cache_directory
 from conductor_cli.models.weights.packaged_adapter import source_of
 from conductor_cli.models.weights.registry import file_memory, listed_model, load_registry
-from conductor_cli.models.weights.verify import describe_hash_source, find_problems
+from conductor_cli.models.weights.verify import (
+    check_model_of,
+    describe_hash_source,
+    find_problems,
+)
 from conductor_cli.run import RunSpec, start_run
 from conductor_cli.state.key_store import KeyringError, KeyStore, keyring_timeout, probe_keyring
 from conductor_cli.system import disk
@@ -259,15 +263,14 @@ def planner(settings: Settings) -> Iterator[CheckResult]:
             describe_planning_model(chosen, open_model_store(settings)) + read_guided(settings).name
         )
         path = Path(chosen.model)
+        check_model_of(chosen)
         if (
             chosen.kind == "llama"
             and path.suffix == SUFFIX
             and isinstance(router := read_planner(path), RouterFile)
         ):
-            check_encoder(router)
             text = f"{text}, a router over {', '.join(router.workers)}"
         elif chosen.kind == "llama":
-            check_model_file(path)
             manifest = planner_manifest(settings)
             check = "never checked"
             if manifest:
@@ -286,20 +289,11 @@ def planner(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _describe_adapter(chosen: Worker, settings: Settings) -> str:
-    """Return that the planner's adapter fits its base, with the profile; empty without one.
-
-    Raises `ModelError` where it does not fit.
-    """
-    adapter = str(chosen.options.get("adapter") or "")
-    if not adapter:
+    """Return that the planner's adapter, which was checked, fits its base; empty without one."""
+    if not chosen.options.get("adapter"):
         return ""
-    # Slow to import, and few models have an adapter
-    from conductor_cli.models.llama.lora import check_adapter
-
-    base = Path(chosen.model)
-    check_adapter(Path(adapter), check_model_file(base), base)
     profile = configured_profile(settings).name
-    return f", its adapter fits {base.name}, profile {profile}"
+    return f", its adapter fits {Path(chosen.model).name}, profile {profile}"
 
 
 def _check_packaged(settings: Settings) -> Iterator[CheckResult]:
@@ -529,6 +523,7 @@ async def _check_worker(
 ) -> CheckResult:
     name = f"worker {worker.name}"
     try:
+        check_model_of(worker)
         key = key_state(worker, settings.environ, stored)
         text = f"{worker.kind} {worker.model}".strip() + f", key {key}"
         if worker.kind in PROGRAMS:

@@ -20,8 +20,9 @@ from conductor_cli.app.planner_resolution import (
 from conductor_cli.config.files import set_value
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.chat import PromptProgress
-from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
+from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, UsageError
 from conductor_cli.core.mappings import by_name
+from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.llama.bindings import is_installed
 from conductor_cli.models.weights.download import (
@@ -42,7 +43,13 @@ from conductor_cli.models.weights.registry import (
     load_registry,
     manifest_memory,
 )
-from conductor_cli.models.weights.verify import CheckedFile, Report, find_problems, verify_model
+from conductor_cli.models.weights.verify import (
+    CheckedFile,
+    Report,
+    check_model_of,
+    find_problems,
+    verify_model,
+)
 
 USUAL_RATE: Final = 10_000_000  # Bytes a second that an estimate of a download's time assumes
 
@@ -247,6 +254,20 @@ def stored_planner(settings: Settings) -> str:
     if manifest is not None:
         return manifest.name
     return ""
+
+
+def checked_planner(settings: Settings) -> Worker:
+    """Return the model that plans, whose files were checked where this machine loads it.
+
+    Raises `ConductorUnusable` or `ConfigError`.
+    """
+    planner = resolve_planner(settings)
+    try:
+        check_model_of(planner)
+    except ModelError as error:
+        message = f"the planner cannot be used: {error.message}"
+        raise ConductorUnusable(message, hint=error.hint) from None
+    return planner
 
 
 def should_become_planner(name: str, settings: Settings, *, use: bool | None) -> bool:

@@ -218,7 +218,7 @@ def store_worker(
     written. Returns None for a new worker; of one that existed, what was changed. Raises
     `UsageError`, and `ConfigError` when the file cannot be written.
     """
-    from conductor_cli.models.llama.gguf import read_model_info  # only for workers that are a file
+    from conductor_cli.models.weights.verify import check_model_of  # for workers that are a file
 
     check_changeable(settings, "workers", name)
     before = own_section(settings.paths, "workers").get(name, {})
@@ -235,8 +235,7 @@ def store_worker(
         worker = validate_worker(settings.paths, name, changes)
         with suppress(KeyMissing):  # the key may come later
             open_model(worker, environ=settings.environ)
-        if worker.kind == "llama":
-            read_model_info(Path(worker.model))
+        check_model_of(worker)
     except ConductorError as error:
         raise UsageError(error.message, hint=error.hint) from None
     is_other_model = any(key in changes and changes[key] != before.get(key) for key in _SERVED)

@@ -16,7 +16,6 @@ from conductor_cli.app.planner_resolution import (
     describe_planning_model,
     open_model_store,
     read_guided,
-    resolve_planner,
 )
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.confirmation import can_ask, confirm
@@ -451,7 +450,8 @@ def use_command(
     if path.exists() and not is_name:
         chosen = str(path.absolute())
     settings = opt.stored_settings(context, {"planner.model": chosen})
-    shown = describe_planning_model(resolve_planner(settings)) + read_guided(settings).name
+    planner = models.checked_planner(settings)
+    shown = describe_planning_model(planner) + read_guided(settings).name
     if shown != chosen:
         shown = f"{chosen} ({shown})"
     _choose(chosen, shown, context, settings)

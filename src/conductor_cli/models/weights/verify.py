@@ -1,4 +1,4 @@
-"""Whether model files are what is known of them, by their SHA-256, and how to repair a model."""
+"""Whether model files can be used and are what is known of them, and how to repair a model."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.pool import Worker
 from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.gguf import check_whole_model
+from conductor_cli.models.router import SUFFIX, RouterFile, check_encoder, read_planner
 from conductor_cli.models.weights.model_store import MANIFEST, Manifest, ModelStore
 from conductor_cli.models.weights.registry import listed_model
 
@@ -168,6 +170,29 @@ def repair_hint(manifest: Manifest, environ: Mapping[str, str]) -> str:
     if (files := manifest.repo_files) and not manifest.base:
         return f"conductor model pull {manifest.repo}:{files[0]}"
     return f"get {source} again, then: {command}"
+
+
+def check_model_of(worker: Worker) -> None:
+    """Check the files of a model that this machine loads, as far as that goes without loading it.
+
+    They are a model with its adapter, or a router with the model that reads questions. Of any other
+    worker nothing is checked. Raises `ModelError` of kind `file`.
+    """
+    if worker.kind != "llama":
+        return
+    path = Path(worker.model).expanduser()
+    if path.suffix == SUFFIX and isinstance(router := read_planner(path), RouterFile):
+        check_encoder(router)
+        return
+    header = check_whole_model(path)
+    if is_adapter(header):
+        problem = f"{path} is an adapter, which is not a model by itself"
+        hint = f"name its base: conductor model import {shlex.quote(str(path))} --base NAME|FILE"
+        raise ModelError("file", problem, hint=hint)
+    if adapter := worker.options.get("adapter"):
+        from conductor_cli.models.llama.lora import check_adapter  # needs numpy
+
+        check_adapter(Path(adapter).expanduser(), header, path)
 
 
 def is_adapter(header: gguf.Header) -> bool:
