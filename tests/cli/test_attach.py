@@ -76,6 +76,27 @@ def test_a_worker_that_accepts_images_is_sent_it_and_another_is_told_of_it(
     assert "Only A can see it" in text_of(sent_to(seeing, "planner"))
 
 
+@pytest.mark.skipif(os.name == "nt", reason="names of POSIX")
+def test_names_with_line_ends_and_escapes_are_shown_escaped_everywhere(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """A stranger's archive may hold any name. A line end in one began a line of the notices."""
+    name = "a\n\x1b[31mb.md"
+    shown = r"a\n\x1b[31mb.md"
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / name).write_text("Sums.")
+    (folder / f"{name}.env").write_text("")
+    done = stage.ok("ask", "What?", "-f", folder, "-f", folder / f"{name}.env")
+    assert f"{folder}/{shown}.env is empty\n" in done.err
+    assert f"1 likely secret ({folder}/{shown}.env)" in done.err
+    assert f"name it: -f $'{folder}/{shown}.env'\n" in done.err
+    assert json.dumps(f"{folder}/{shown}") in text_of(sent_to(stage, "alpha"))
+    for command in (("trace", "show"), ("trace", "export", "--markdown")):
+        assert f"{folder}/{shown} (5 characters)" in stage.ok(*command).out
+    stage.fails(2, "ask", "What?", "-f", folder / f"{name}.no", told=f"{shown}.no: there are no")
+
+
 def test_a_pdf_is_sent_as_a_file_to_those_who_accept_it_and_as_text_to_others(
     seeing: Stage, tmp_path: Path
 ) -> None:

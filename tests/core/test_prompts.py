@@ -681,3 +681,9 @@ def test_a_repair_is_a_later_turn_without_a_beginning() -> None:
     assert [message.role for message in again.messages] == ["system", "user", "assistant", "user"]
     assert "not a valid plan: no such worker" in again.messages[3].content
     assert again.prefill == ""
+
+
+def test_the_name_of_a_quoted_text_is_one_line_whatever_it_holds() -> None:
+    """A name from an editor, a client or the Python API is quoted as it came."""
+    opening = fence("file", "Sums.", name="a\n\x9b31m\u2028b.md").splitlines()[0]
+    assert opening.endswith(r' name="a\n\u009b31m\u2028b.md">')

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import unicodedata
 
 import pytest
@@ -13,12 +15,14 @@ from conductor_cli.core.terminal_text import (
     MAX_SEARCHED_CHARACTERS,
     StreamSanitizer,
     escape_json,
+    escape_name,
     escape_unseen,
     is_blank,
     is_sanitized,
     one_line,
     reveal,
     sanitize,
+    shell_word,
     without_controls,
 )
 
@@ -166,3 +170,30 @@ def test_a_control_character_is_found_anywhere_in_a_long_text(position: int) -> 
     text = "a" * (2 * MAX_SEARCHED_CHARACTERS)
     assert is_sanitized(text)
     assert not is_sanitized(f"{text[:position]}\x1b{text[position + 1 :]}")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "word"),
+    [
+        ("notes of May.md", "notes of May.md", "'notes of May.md'"),
+        ("a\nb\t.md", r"a\nb\t.md", r"$'a\nb\t.md'"),
+        ("it's\x1b[31m.md", r"it's\x1b[31m.md", r"$'it\'s\x1b[31m.md'"),
+        ("c:\\\x9b.md", r"c:\\u009b.md", r"$'c:\\\u009b.md'"),
+        ("txt\u202egpj.exe", r"txt\u202egpj.exe", r"$'txt\u202egpj.exe'"),
+        ("\udcff.md", r"\xff.md", r"$'\xff.md'"),
+        ("家族 👨\u200d👩.md", "家族 👨\u200d👩.md", "'家族 👨\u200d👩.md'"),
+    ],
+)
+def test_a_name_of_a_file_is_shown_whole_in_one_line(name: str, shown: str, word: str) -> None:
+    assert escape_name(name) == shown
+    assert shell_word(name) == word
+    assert escape_name(shown) == shown
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_a_shell_reads_the_name_of_a_file_back() -> None:
+    name = "it's\n\\x\x1b[31m\udcff\u202e.md"
+    script = f"printf %s {shell_word(name)}"
+    environ = {"LC_ALL": "C.UTF-8"}
+    read = subprocess.run(["bash", "-c", script], capture_output=True, check=True, env=environ)
+    assert read.stdout == name.encode("utf-8", "surrogateescape")

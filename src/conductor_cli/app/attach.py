@@ -46,6 +46,7 @@ from conductor_cli.core.media import (
 from conductor_cli.core.path_patterns import look_of
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.secret_files import is_secret_name, is_secret_text
+from conductor_cli.core.terminal_text import escape_name, shell_word
 from conductor_cli.core.usage import CHARS_PER_TOKEN
 from conductor_cli.programs.bounded_child import ChildLimits
 from conductor_cli.state.interfaces import AttachmentStore
@@ -111,15 +112,15 @@ class Attacher:
         try:
             with self._open(path, linked=linked) as file:
                 before = os.fstat(file.fileno())
-                content = self._read(file, path.name, before)
+                content = self._read(file, escape_name(path.name), before)
                 after = os.fstat(file.fileno())
         except OSError as error:
-            message = f"{path} cannot be read: {error.strerror}"
+            message = f"{_shown(path)} cannot be read: {error.strerror}"
             raise UsageError(message, hint="check its name") from None
         is_same_size = before.st_size == after.st_size
         if not is_same_size or before.st_mtime_ns != after.st_mtime_ns:
             hint = "attach it again when nobody writes it"
-            raise UsageError(f"{path} changed while it was read", hint=hint)
+            raise UsageError(f"{_shown(path)} changed while it was read", hint=hint)
         is_page = pages and path.suffix.lower() in {".html", ".htm"}
         return self.take(content, path.name, path=str(path), page=is_page, limits=limits)
 
@@ -142,8 +143,9 @@ class Attacher:
             return [self._attach_named(self._seen_by(path))]
         how = _use_of_link(path)
         if how:
-            self.tell(f"{name} {how} a link to {path.resolve()}")
+            self.tell(f"{escape_name(name)} {how} a link to {_shown(path.resolve())}")
         tree = list_files(path)
+        name = escape_name(name)
         files = self._attach_tree(tree, name)
         left_out = _describe_left_out(tree)
         if not files:
@@ -163,7 +165,9 @@ class Attacher:
         """Return the path of the file that a name means, and tell where it is written otherwise."""
         found = file_seen_as(path)
         if found != path:
-            self.tell(f"{path} is attached by the name that it has, which only looks the same")
+            self.tell(
+                f"{_shown(path)} is attached by the name that it has, which only looks the same"
+            )
         return found
 
     def _say(self, text: str, *, is_whole: bool) -> None:
@@ -207,12 +211,13 @@ class Attacher:
         Raises `UsageError`.
         """
         file = self.attach(path)
+        shown = _shown(path)
         if not file.text and file.attachment is None:
-            self._say(f"{path} is empty", is_whole=False)
+            self._say(f"{shown} is empty", is_whole=False)
         claimed = _claimed_type(path.name)
         if claimed and file.attachment is None:
             # What stands for a picture where Git LFS has not fetched it, or the error of a server
-            self._say(f"{path} is no {NAMES[claimed]}, and is attached as text", is_whole=False)
+            self._say(f"{shown} is no {NAMES[claimed]}, and is attached as text", is_whole=False)
         # The shell may have made the name from a pattern, and a link in a stranger's directory
         # leads anywhere.
         how = _use_of_link(path)
@@ -222,18 +227,18 @@ class Attacher:
         name = target.absolute().as_posix()
         is_secret = is_secret_name(name) or is_secret_text(name, file.text)
         if target == path and is_secret:
-            self.tell(f"{path} looks like a secret, and is attached because it is named")
+            self.tell(f"{shown} looks like a secret, and is attached because it is named")
         elif is_secret:
-            message = f"{path} {how} a link to {target}, which looks like a secret"
-            raise UsageError(message, hint=f"to attach it, name it: -f {shlex.quote(str(target))}")
+            message = f"{shown} {how} a link to {_shown(target)}, which looks like a secret"
+            raise UsageError(message, hint=f"to attach it, name it: -f {shell_word(str(target))}")
         elif target != path:
-            self.tell(f"{path} {how} a link to {target}")
+            self.tell(f"{shown} {how} a link to {_shown(target)}")
         return file
 
     def _attach_tree(self, tree: FileTree, name: str) -> list[File]:
         """Return what can be attached of a tree, and note in it what cannot.
 
-        `name` is what the user called it. Raises `UsageError` where it is too much.
+        `name` is what the user called it, as it is shown. Raises `UsageError` where it is too much.
         """
         if len(tree.files) > MAX_TREE_FILES:
             message = f"{name} has {len(tree.files):,} files; the limit is {MAX_TREE_FILES:,}"
@@ -268,7 +273,7 @@ class Attacher:
             if size > TEXT_LIMIT:
                 message = f"{name} has more than {TEXT_LIMIT >> 20} MiB of text"
                 raise UsageError(message, hint=PART_HINT)
-            files.append(replace(file, name=path.as_posix(), directory=name))
+            files.append(replace(file, name=escape_name(path.as_posix()), directory=name))
             check_attachments([file.attachment for file in files if file.attachment is not None])
         return files
 
@@ -285,10 +290,11 @@ class Attacher:
         page: bool = False,
         limits: ChildLimits | None = None,
     ) -> File:
-        """Return these bytes as a file of this name.
+        """Return these bytes as a file of this name, in which control characters are escaped.
 
         With `page` it is what a web page says. Raises `UsageError`.
         """
+        name = escape_name(name)
         media_type = media_type_of(content)
         self._check_suffix(content, name, media_type)
         self._check_size(name, media_type, len(content))
@@ -386,13 +392,13 @@ class Attacher:
             kind = "a device"
             if stat.S_ISSOCK(mode):
                 kind = "a socket"
-            raise UsageError(f"{path} is {kind}", hint="attach files only")
+            raise UsageError(f"{_shown(path)} is {kind}", hint="attach files only")
         if not stat.S_ISFIFO(mode):
             return open_finite(path)
         # Opening a pipe that nobody writes to would wait for ever without a word.
         pipe = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
         if not select.select([pipe], [], [], SILENCE_SECONDS)[0]:
-            self.tell(f"waiting for somebody to write to the pipe {path}")
+            self.tell(f"waiting for somebody to write to the pipe {_shown(path)}")
             select.select([pipe], [], [])
         os.set_blocking(pipe.fileno(), True)
         return pipe
@@ -427,6 +433,10 @@ class Attacher:
         message = f"{name} is larger than {limit // _MB} MB, the limit for a {NAMES[media_type]}"
         command = f"conductor config set {_limit_setting(media_type)} {math.ceil(size / _MB)}"
         raise UsageError(message, hint=f"make it smaller, or raise the limit: {command}")
+
+
+def _shown(path: Path) -> str:
+    return escape_name(str(path))
 
 
 def path_of_address(name: str) -> str:
@@ -541,12 +551,12 @@ def _describe_left_out(tree: FileTree) -> str:
         ("likely secret", tree.secrets),
     ):
         if paths:
-            names = format_names([path.as_posix() for path in paths])
+            names = format_names([escape_name(path.as_posix()) for path in paths])
             parts.append(f"{format_count(len(paths), kind)} ({names})")
     left_out = ", ".join(parts)
     by_name = tree.secrets or tree.links or tree.unread
     if by_name:
-        left_out += f"; to attach one of these, name it: -f {shlex.quote(str(by_name[0]))}"
+        left_out += f"; to attach one of these, name it: -f {shell_word(str(by_name[0]))}"
     return left_out
 
 

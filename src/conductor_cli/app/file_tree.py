@@ -19,6 +19,7 @@ from typing import Final
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.path_patterns import IgnoreFile, Places, parse_pattern
 from conductor_cli.core.secret_files import is_secret_name
+from conductor_cli.core.terminal_text import escape_name
 from conductor_cli.system.disk import open_finite
 
 LIST_SECONDS: Final = 20.0  # For the names of a tree; a million files take about 10 s
@@ -203,10 +204,15 @@ def _is_junction(entry: os.DirEntry[str]) -> bool:
     return bool(getattr(entry, "is_junction", bool)())
 
 
+def _shown(path: Path) -> str:
+    return escape_name(str(path))
+
+
 def _check_time(deadline: float, path: Path) -> None:
     if time.monotonic() > deadline:
         raise UsageError(
-            f"the files of {path} cannot be listed within {LIST_SECONDS:g} s", hint=PART_HINT
+            f"the files of {_shown(path)} cannot be listed within {LIST_SECONDS:g} s",
+            hint=PART_HINT,
         )
 
 
@@ -289,21 +295,22 @@ class _Ignoring:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise UsageError(f"{path} cannot be read: {error.strerror}", hint=_RULES_HINT) from None
+            message = f"{_shown(path)} cannot be read: {error.strerror}"
+            raise UsageError(message, hint=_RULES_HINT) from None
         self._bytes += len(content)
         self._count += content.count(b"\n")
         if self._bytes > MAX_RULE_BYTES:
             raise UsageError(
-                f"{path}: all .gitignore files have more than {MAX_RULE_BYTES >> 10} KiB",
+                f"{_shown(path)}: all .gitignore files have more than {MAX_RULE_BYTES >> 10} KiB",
                 hint=_RULES_HINT,
             )
         if self._count > MAX_RULES:
-            raise UsageError(
-                f"{path}: all .gitignore files have more than {MAX_RULES:,} lines", hint=_RULES_HINT
-            )
+            message = f"{_shown(path)}: all .gitignore files have more than {MAX_RULES:,} lines"
+            raise UsageError(message, hint=_RULES_HINT)
         if max(map(len, content.split(b"\n"))) > MAX_RULE_LENGTH:
             raise UsageError(
-                f"{path} has a line of more than {MAX_RULE_LENGTH:,} bytes", hint=_RULES_HINT
+                f"{_shown(path)} has a line of more than {MAX_RULE_LENGTH:,} bytes",
+                hint=_RULES_HINT,
             )
         return IgnoreFile(content)
 

@@ -36,7 +36,7 @@ from conductor_cli.core.errors import ModelError, UsageError
 from conductor_cli.core.formatting import format_count, format_names
 from conductor_cli.core.question import SourceText
 from conductor_cli.core.secret_files import is_secret_name, is_secret_text
-from conductor_cli.core.terminal_text import one_line
+from conductor_cli.core.terminal_text import escape_name, one_line
 from conductor_cli.models.web import fetch_page, shown_url
 from conductor_cli.system.event_loop import run_async
 
@@ -204,11 +204,11 @@ def _without_secrets(
     without_text: list[str] = []
     for path, part in zip(paths, parts, strict=True):
         if is_secret_name(path) or is_secret_text(path, part.decode("utf-8", "replace")):
-            secrets.append(path)
+            secrets.append(escape_name(path))
         else:
             kept.append(part)
         if _BINARY_CHANGE.search(part):
-            without_text.append(path)
+            without_text.append(escape_name(path))
     line = f"{name}: {format_count(len(kept), 'changed file')}"
     if secrets:
         left_out = f"{format_count(len(secrets), 'likely secret')} ({format_names(secrets)})"

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import codecs
 import re
-import shlex
 from typing import Final
 
 from conductor_cli.core.chat import Attachment
 from conductor_cli.core.formatting import format_count, format_size
+from conductor_cli.core.terminal_text import shell_word
 
 PDF: Final = "application/pdf"
 
@@ -161,8 +161,8 @@ def conversion_command(path: str, encoding: str) -> tuple[str, str]:
         stem = name
         dot = ""
         ending = ""
-    converted = shlex.quote(f"{directory}{slash}{stem}.utf8{dot}{ending}")
-    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > {converted}", converted
+    converted = shell_word(f"{directory}{slash}{stem}.utf8{dot}{ending}")
+    return f"iconv -f {encoding} -t UTF-8 {shell_word(path)} > {converted}", converted
 
 
 def image_size(content: bytes, media_type: str) -> tuple[int, int] | None:

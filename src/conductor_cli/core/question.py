@@ -22,6 +22,7 @@ from conductor_cli.core.chat import (
     held_back,
 )
 from conductor_cli.core.media import describe_media
+from conductor_cli.core.terminal_text import escape_json
 
 NESTED: Final = "\n\nWithin this question, the subtask is: "
 """What stands between the question and the subtask in the text of a nested run's question."""
@@ -170,7 +171,13 @@ class Question:
         return replace(self, files=files)
 
 
-_QUOTED: Final = json.JSONEncoder(ensure_ascii=False).encode
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def _quoted(text: str) -> str:
+    """Return a name in quotation marks, with escapes for what nobody would see of it."""
+    return escape_json(_ENCODE(text))
+
 
 TAG_CHARS: Final = 300  # Characters that the tags around one quoted text may take
 
@@ -184,7 +191,7 @@ def fence(tag: str, text: str, **origin: str) -> str:
         mark := f"{tag}-{hashlib.sha256(digest.encode('utf-8', 'replace')).hexdigest()[:8]}"
     ) in text:
         digest += mark  # the text was made to contain its own tag
-    attributes = "".join(f" {key}={_QUOTED(value)}" for key, value in origin.items())
+    attributes = "".join(f" {key}={_quoted(value)}" for key, value in origin.items())
     return f"<{mark}{attributes}>\n{text}\n</{mark}>"
 
 
@@ -346,7 +353,7 @@ def _file_text(file: File, text: str, accepts: Collection[MediaKind]) -> str:
     """Return a file between tags, or that it is attached, or cannot be seen."""
     if file.attachment is None or not _is_only_named(file, accepts):
         return quoted_file(replace(file, text=text))
-    about = f"The file {_QUOTED(file.name)} ({describe_media(file.attachment)})"
+    about = f"The file {_quoted(file.name)} ({describe_media(file.attachment)})"
     if file.is_sent_to(accepts):
         return f"{about} is attached to this message."
     return f"{about} belongs to the question, but you cannot see it."

@@ -13,6 +13,7 @@ import re
 from typing import Final
 
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSAFE_IN_NAME = re.compile(f"[\t\n]|{_UNSAFE.pattern}")
 
 UNSEEN_CHARS: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
@@ -84,6 +85,33 @@ def short_line(text: str, max_length: int = 200) -> str:
     if len(line) <= max_length:
         return line
     return line[: max_length - 1] + "…"
+
+
+def escape_name(name: str) -> str:
+    r"""Return the name of a file in one line, with an escape for what would not be shown as it is.
+
+    It has `\n` for a line end, as Git and ls write it, and `\xff` for a byte that is no UTF-8.
+    """
+    return _UNSAFE_IN_NAME.sub(lambda match: _escaped(match[0]), name)
+
+
+def shell_word(word: str) -> str:
+    """Return a word as a shell reads it back, in one line."""
+    import shlex  # Few lines name a command
+
+    if _UNSAFE_IN_NAME.search(word) is None:
+        return shlex.quote(word)
+    literal = word.replace("\\", r"\\").replace("'", r"\'")
+    return f"$'{escape_name(literal)}'"
+
+
+def _escaped(letter: str) -> str:
+    code = ord(letter)
+    if code < 0x80:
+        return letter.encode("unicode_escape").decode()
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file's name, as Python keeps it
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\u{code:04x}"
 
 
 def reveal(text: str) -> str:

@@ -22,7 +22,7 @@ from conductor_cli.core.formatting import (
 from conductor_cli.core.media import describe_media
 from conductor_cli.core.plan import GIVEN, SELF, KeepAnswer
 from conductor_cli.core.question import File
-from conductor_cli.core.terminal_text import one_line
+from conductor_cli.core.terminal_text import escape_name, one_line
 from conductor_cli.core.trace import (
     PLAN_FILE,
     StepRecord,
@@ -100,14 +100,14 @@ def question_line(trace: Trace) -> str:
 
 def describe_attachment(attachment: Attachment) -> str:
     """Return `chart.png (PNG image, 800 x 600 pixels, 264 kB)`."""
-    return one_line(f"{attachment.name} ({describe_media(attachment)})")
+    return one_line(f"{escape_name(attachment.name)} ({describe_media(attachment)})")
 
 
 def describe_file(file: File) -> str:
     """Return a file with its type and size; of a text its characters."""
     if file.attachment is not None:
         return describe_attachment(file.attachment)
-    return f"{one_line(file.name)} ({format_count(len(file.text), 'character')})"
+    return f"{one_line(escape_name(file.name))} ({format_count(len(file.text), 'character')})"
 
 
 def message_text(message: Message) -> str:
