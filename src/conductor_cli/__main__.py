@@ -7,10 +7,35 @@ import sys
 
 
 def main() -> None:
-    """Run the command line.
+    """Run the command line. `python -i` goes on to Python's prompt, PYTHONINSPECT does not."""
+    if sys.flags.inspect and not sys.flags.interactive:
+        _run_and_end()
+    _run()
 
-    Ctrl-C ends it in silence, also while its modules are being imported.
+
+def _run_and_end() -> None:
+    """Run the command line and end the process, which Python does not under PYTHONINSPECT.
+
+    It would show the end as an error, and then run what is left of standard input.
     """
+    import atexit
+    import os
+    from contextlib import suppress
+
+    code = 0
+    try:
+        _run()
+    except SystemExit as ended:
+        if ended.code is not None:
+            code = ended.code if isinstance(ended.code, int) else 1
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
+    atexit._run_exitfuncs()  # noqa: SLF001 - os._exit runs none, and nothing else does before it
+    os._exit(code)
+
+
+def _run() -> None:
+    """Run the command line. Ctrl-C ends it in silence, also while its modules are imported."""
     try:
         _answer_or_start()
     except KeyboardInterrupt:

@@ -309,6 +309,29 @@ def test_python_is_not_taken_down_under_a_thread(stage: Stage, seconds: str) -> 
     assert (done.returncode, done.stdout, done.stderr) == (7, "said registered\n", "")
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(("--version",), 0), (("config", "show", "limits.steps"), 0), (("asks",), 2)],
+)
+def test_a_prompt_of_python_in_the_environment_changes_nothing(
+    stage: Stage, words: tuple[str, ...], code: int
+) -> None:
+    """With PYTHONINSPECT a traceback followed, and standard input was run as a program."""
+    plain, inspected = (
+        subprocess.run(
+            [sys.executable, "-m", "conductor_cli", *words],
+            env=stage.environ(variables),
+            input="print('this ran')\n",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for variables in ({}, {"PYTHONINSPECT": "1"})
+    )
+    assert plain.returncode == inspected.returncode == code
+    assert (inspected.stdout, inspected.stderr) == (plain.stdout, plain.stderr)
+
+
 def test_ctrl_c_during_an_import_ends_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted:
         @staticmethod
