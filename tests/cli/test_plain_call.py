@@ -67,6 +67,21 @@ def test_a_model_of_a_provider_needs_its_key(stage: Stage) -> None:
     stage.fails(4, "ask", "-m", "openai/gpt-9", "Say hi", told=messages)
 
 
+@pytest.mark.parametrize("planner", ["", None])
+def test_a_plain_call_that_was_cut_off_at_once_begins_again(
+    stage: Stage, planner: str | None
+) -> None:
+    """It was planned, or wanted a planner where none was chosen: no event said who answers."""
+    stage.ok("ask", "-m", "alpha", "How many?")
+    run = stage.inside("trace", "list", "--json").json[0]["run"]
+    path = stage.traces / f"{run}.jsonl"
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    stage.configure("[limits]\nattempts = 1", conductor=planner)
+    done = stage.ok("ask", "--resume", run, "--format", "json")
+    assert (done.json["answer"], done.json["planner"]) == ("alpha answers", "none")
+    assert len(stage.asked("alpha")) == len(stage.posts) == 2
+
+
 def test_a_model_of_a_provider_is_asked_again_when_its_run_is_resumed(stage: Stage) -> None:
     """No server of Ollama runs here, so both runs end at the same worker."""
     message = "ollama-alpha"

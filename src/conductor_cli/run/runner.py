@@ -110,6 +110,8 @@ def leaves_no_choice(spec: RunSpec, pool: Pool, mode: Mode, limits: Limits) -> b
     Not where the user wants to see a plan, or wants much thought, by reviews or the mode ultra. A
     plain call never has a planner; one that is to be approved is shown as a plan of one step.
     """
+    if spec.begins_again:
+        return len(pool.workers) == 1
     has_plan = spec.plan is not None or spec.resume is not None
     if spec.is_plain:
         return not has_plan

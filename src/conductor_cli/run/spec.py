@@ -140,8 +140,19 @@ class RunSpec:
     # Another process goes on with the run where this one is gone, which then makes no call
     leased: bool = False
 
+    @property
+    def begins_again(self) -> bool:
+        """Whether it resumes a run without a planner, which ended before its one step was stored.
+
+        The same worker is asked then, whatever the settings say of planners today.
+        """
+        resumed = self.resume
+        return resumed is not None and resumed.is_unplanned and resumed.plan is None
+
     def needs_planner(self, limits: Limits) -> bool:
         """Return whether a planner is needed, as far as a run under `limits` can know before it."""
+        if self.begins_again:
+            return self.reviews and limits.recursion > 0
         given = self.plan
         if given is None and self.resume is not None and isinstance(self.resume.plan, Plan):
             given = self.resume.plan
