@@ -20,7 +20,7 @@ from conductor_cli.core.chat import Chunk, Request, Tool, ToolCallDelta
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.input_requests import InputReply, InputRequest
 from conductor_cli.core.policy import Policy, PoolPolicy, Recipient
-from conductor_cli.core.pool import Limits, Pool
+from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.tools import (
     CALLS_PER_REPLY,
@@ -143,6 +143,29 @@ def test_a_worker_gets_the_results_of_its_calls_and_answers() -> None:
         ("web", "count", "count found it"),
     ]
     assert box.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "count"), [({}, 128), ({"base_url": "http://127.0.0.1:1/v1"}, 130)]
+)
+def test_a_worker_is_offered_as_many_tools_as_its_provider_takes(
+    options: dict[str, str], count: int
+) -> None:
+    """OpenAI refuses a request with more. What another server takes is not known."""
+    model = ScriptedModel([asks(("web_0", {})), ["Done."]])
+    box = Box(*(f"web_{number}" for number in range(130)))
+    worker = Worker(name="ann", kind="openai", model="m", options=options, tools=("web",))
+    pool = Pool(workers=(worker,))
+    tools = RunTools(open=lambda: box)
+    run, _ = play(setting(PLAN, {"ann": model}, pool=pool, tools=tools))
+    assert [len(request.tools) for request in model.requests] == [count, count]
+    notices = [notice.text for notice in run.trace.notices if "gets the first" in notice.text]
+    if count == 130:
+        assert notices == []
+        return
+    (notice,) = notices
+    assert notice.startswith("ann gets the first 128 of 130 tools")
+    assert notice.endswith("left out are of web; to choose: tools.web.only")
 
 
 def test_the_planner_is_told_whose_tools_do_what() -> None:

@@ -56,6 +56,14 @@ def is_own_address(worker: Worker) -> bool:
     return base_url_of(worker) == PRESETS[worker.kind].base_url.rstrip("/")
 
 
+def max_tools_of(worker: Worker) -> int | None:
+    """Return how many tools a request to a worker may have; None where that is not known."""
+    preset = PRESETS.get(worker.kind)
+    if preset is None or not is_own_address(worker):
+        return None
+    return preset.max_tools
+
+
 def api_at(kind: str, base_url: str) -> str:
     """Return the key of `CHAT_APIS` by which a kind of worker is asked at an address.
 

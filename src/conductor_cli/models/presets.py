@@ -30,7 +30,8 @@ class Preset:
     `planner` is a cheap one that is proposed to plan. `prices` is the prefix of its models in
     litellm's price table. `form` is the field by which it takes a grammar or a schema, `schemas`
     whether it is known to enforce schemas, `budget` how it is told the tokens that a model may
-    think, `features` what its server takes besides text from a model that can.
+    think, `features` what its server takes besides text from a model that can, `max_tools` how many
+    tools one request may have at its own address; None where that is not known.
     """
 
     base_url: str = ""
@@ -48,6 +49,7 @@ class Preset:
     schemas: bool = False
     budget: ThinkingField = ""
     features: Features = ALL_FEATURES
+    max_tools: int | None = None
 
 
 OPENAI_APIS: Final = ("chat-completions", "responses")

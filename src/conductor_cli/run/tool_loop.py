@@ -24,6 +24,7 @@ from conductor_cli.core.reading import context_of, is_context_known
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import CallBounds, OfferedTool, ToolBox, ToolResult, parse_arguments
 from conductor_cli.core.usage import CHARS_PER_TOKEN
+from conductor_cli.models.addresses import max_tools_of
 from conductor_cli.run.directory_tools import DirectoryToolBox
 from conductor_cli.run.orchestra import NOBODY_TO_ASK, ToolVerdict
 from conductor_cli.run.state import RunState
@@ -119,11 +120,30 @@ class ToolLoop:
         try:
             if not self._turn:
                 await self._tell_of_slow_start(looking)
-            self._offered = {item.tool.name: item for item in await looking}
+            self._offered = {item.tool.name: item for item in self._fitting(await looking)}
         finally:
             looking.cancel()
         for text in self._box.take_notices():
             self._state.stream.notice(text, self._number, recovered=True)
+
+    def _fitting(self, offered: Sequence[OfferedTool]) -> Sequence[OfferedTool]:
+        """Return the first tools, as many as the worker's provider takes, and tell of the others.
+
+        It would refuse the whole request.
+        """
+        most = max_tools_of(self._worker)
+        if most is None or len(offered) <= most:
+            return offered
+        servers = dict.fromkeys(item.server for item in offered[most:])
+        text = (
+            f"{self._worker.name} gets the first {most} of {len(offered)} tools, because its "
+            f"provider takes no more; those left out are of {format_list([*servers])}; to choose: "
+            f"{format_list([f'tools.{name}.only' for name in servers])}"
+        )
+        notices = self._state.trace.notices
+        if all((notice.text, notice.step) != (text, self._number) for notice in notices):
+            self._state.stream.notice(text, self._number)
+        return offered[:most]
 
     async def _tell_of_slow_start(self, looking: asyncio.Future[tuple[OfferedTool, ...]]) -> None:
         """Wait for the tools for a moment, and then tell that they are waited for."""
