@@ -207,6 +207,27 @@ def test_a_client_is_not_started_over_what_cannot_answer(
         assert directory.exists()
 
 
+@pytest.mark.parametrize("limit", ["cost", "cost_day"])
+def test_a_limit_on_money_that_cannot_be_counted_is_told_at_the_start(
+    stage: Stage, tmp_path: Path, limit: str
+) -> None:
+    """Each request was refused, and only whoever sent one read why."""
+    prices = dict.fromkeys(("alpha", "beta"), "price = { input = 1, output = 1 }\n")
+    stage.configure(f"[limits]\nattempts = 1\n{limit} = 1", workers=prices)
+    problem = "cannot be enforced: the planner openai-compatible/planner has no price"
+    with stage.start("serve", "--port", "0") as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        server.terminate()
+        assert "requests will be refused: " in (told := finished(server).err)
+        assert problem in told
+    directory = tmp_path / "started"
+    environ = install(tmp_path / "bin", "codex", f"#!/bin/sh\ntouch {directory}\n")
+    stage.fails(3, "launch", "codex", env=environ, told=problem)
+    assert not directory.exists()
+    assert not stage.posts
+
+
 def test_signals_are_for_the_client(stage: Stage, tmp_path: Path) -> None:
     directory = tmp_path / "ready"
     text = f"""#!{sys.executable}

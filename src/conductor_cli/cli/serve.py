@@ -33,7 +33,7 @@ from conductor_cli.cli.output import (
 )
 from conductor_cli.config.settings import Settings, app_paths
 from conductor_cli.config.tables import find_pool
-from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_money, format_time
 from conductor_cli.server.acp.process import serve_editor
 from conductor_cli.server.client_keys import ClientKeys, make_key
@@ -50,6 +50,7 @@ from conductor_cli.server.http.processes import (
 )
 from conductor_cli.server.launch import (
     CLIENTS,
+    check_limits,
     check_ready,
     describe_small_context,
     find_client,
@@ -173,6 +174,16 @@ def _tell_lost_calls(settings: Settings) -> None:
             print_notice(lost)
 
 
+def _tell_of_limits(server: ServerOptions) -> None:
+    """Say which limit on money cannot be counted: each request that it holds for is refused."""
+    try:
+        run_async(check_limits(server))
+    except PolicyError as error:
+        print_notice(f"requests will be refused: {error.message}\n{error.hint}")
+    except (ConductorError, OSError):  # what cannot be opened is told by each request
+        return
+
+
 @opt.with_options(omit=NOT_FOR_A_SERVER)
 def mcp_command(context: typer.Context, options: opt.RunOptions) -> None:
     """Serve ask, plan, run and trace as tools to an MCP client, over standard input and output.
@@ -259,6 +270,7 @@ def serve_command(context: typer.Context, options: opt.RunOptions, listen: Liste
     check_processes(listen.processes, server)
     if listen.processes == 1:
         _tell_lost_calls(settings)
+        _tell_of_limits(server)
     access = access_rules(settings, listen.host)
     sockets = listen_for_processes(listen.host, listen.port, listen.processes)
     url = _url_of(sockets[0])
@@ -275,6 +287,7 @@ def serve_command(context: typer.Context, options: opt.RunOptions, listen: Liste
         """Serve in one of the processes. Only there is the state opened."""
         if siblings.index == 0:
             _tell_lost_calls(settings)
+            _tell_of_limits(server)
         options = replace(server, siblings=siblings)
         return HttpServer(lambda: make_registry(options), access, opened, parent).run()
 

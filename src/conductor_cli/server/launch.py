@@ -257,6 +257,26 @@ def describe_small_context(client: str, context: int) -> str:
     )
 
 
+async def check_limits(options: ServerOptions) -> None:
+    """Raise `ConductorError` where a limit on money cannot be counted, or workers cannot be opened.
+
+    Nobody is asked, and without such a limit nothing is opened.
+    """
+    from conductor_cli.app.opening import (  # `serve` starts without them
+        OpeningRequest,
+        open_orchestra,
+    )
+
+    settings = options.settings()
+    if settings.limits.cost is None and settings.day_limits.cost is None:
+        return
+    opened = await open_orchestra(OpeningRequest(settings=settings, only=options.workers))
+    try:
+        opened.orchestra.check_limits()
+    finally:
+        await opened.close()
+
+
 async def check_ready(options: ServerOptions) -> int:
     """Return the context of the workers if a run can be planned and one of them answers.
 
@@ -275,6 +295,7 @@ async def check_ready(options: ServerOptions) -> int:
     settings = options.settings()
     opened = await open_orchestra(OpeningRequest(settings=settings, only=options.workers))
     try:
+        opened.orchestra.check_limits()
         absent = opened.orchestra.team.unavailable
         workers = [worker for worker in opened.orchestra.team.pool if worker.name not in absent]
         if not workers:
