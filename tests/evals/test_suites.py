@@ -148,6 +148,14 @@ def test_mmlu_pro_is_asked_after_five_solved_questions_of_its_category(tmp_path:
     )
 
 
+def test_a_row_of_the_suite_mmlu_pro_may_have_one_option(tmp_path: Path) -> None:
+    """Five rows of the published file do, so the whole file was refused."""
+    lines(tmp_path / "validation.jsonl", *[MMLU_PRO] * 5)
+    row = {**MMLU_PRO, "options": ["All of these."], "answer": "A"}
+    (case,) = convert("mmlu-pro", lines(tmp_path / "test.jsonl", row))
+    assert (case.choices, case.answer) == (("All of these.",), "A")
+
+
 def test_mmlu_pro_is_refused_without_its_solved_questions(tmp_path: Path) -> None:
     """Another prompt would give figures that look comparable and are not."""
     path = lines(tmp_path / "test.jsonl", MMLU_PRO)
@@ -164,8 +172,9 @@ def test_mmlu_pro_is_refused_without_its_solved_questions(tmp_path: Path) -> Non
     ("row", "message"),
     [
         ({**MMLU_PRO, "answer": "D"}, "none of the options"),
-        ({**MMLU_PRO, "options": "abc"}, "not a list of 2 to 10"),
-        ({**MMLU_PRO, "options": ["x"] * 11}, "not a list of 2 to 10"),
+        ({**MMLU_PRO, "options": "abc"}, "not a list of 1 to 10"),
+        ({**MMLU_PRO, "options": []}, "not a list of 1 to 10"),
+        ({**MMLU_PRO, "options": ["x"] * 11}, "not a list of 1 to 10"),
     ],
 )
 def test_a_damaged_row_of_mmlu_pro_is_named(
@@ -509,6 +518,7 @@ def test_expected_answers_longer_than_a_line_are_told(tmp_path: Path) -> None:
         ([{"label": "A", "text": "red"}, {"label": "B", "text": "green"}], "B"),
         ({"A": "red", "B": "green"}, "B"),
         (["red", "green"], 1.0),
+        ({"A": "red", "B": "green", "C": None, "D": None}, "B"),
     ],
 )
 def test_choices_are_read_in_the_forms_of_published_sets(
@@ -520,10 +530,30 @@ def test_choices_are_read_in_the_forms_of_published_sets(
     assert (case.choices, case.answer) == (("red", "green"), "B")
 
 
+@pytest.mark.parametrize("choices", [["red", "green "], {"A": "red", "B": " green"}])
+def test_an_answer_is_found_among_choices_with_space_around_them(
+    tmp_path: Path, choices: Any
+) -> None:
+    """As in MedQA, which has the same space behind its answer."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"q": "Which?", "c": choices, "a": "green "}))
+    (case,) = read_suite(suite_by_columns("rows.jsonl", "question=q,answer=a,choices=c"), path)
+    assert case.answer == "B"
+
+
+def test_the_choice_none_is_no_label(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    choices = [{"text": "red"}, {"text": "None"}]
+    path.write_text(json.dumps({"q": "Which?", "c": choices, "a": "None"}))
+    (case,) = read_suite(suite_by_columns("rows.jsonl", "question=q,answer=a,choices=c"), path)
+    assert case.answer == "B"
+
+
 @pytest.mark.parametrize(
     "choices",
     [
         ["red", None],
+        {"A": None, "B": "green"},
         "red|green",
         "red",
         {"x": 1},

@@ -290,10 +290,13 @@ def _reasoning(example: Row) -> str:
 
 
 def _options(row: Row) -> tuple[str, ...]:
-    """Return the options without those that only fill the list up. Raises `ValueError`."""
+    """Return the options without those that only fill the list up. Raises `ValueError`.
+
+    Five rows of the published file have one option.
+    """
     options = row.get("options")
-    if not isinstance(options, list) or not 1 < len(options) <= MMLU_PRO_OPTIONS:
-        raise ValueError(f"the options are not a list of 2 to {MMLU_PRO_OPTIONS}")
+    if not isinstance(options, list) or not 0 < len(options) <= MMLU_PRO_OPTIONS:
+        raise ValueError(f"the options are not a list of 1 to {MMLU_PRO_OPTIONS}")
     return tuple(str(option) for option in options if option != "N/A")
 
 
@@ -518,8 +521,9 @@ def _choices_of(value: object, column: str) -> tuple[list[str], list[str]]:
     """Return the texts of a multiple choice, and the labels by which the file names them.
 
     They are a list of texts, a list of objects with `text` and `label`, one object with these two
-    lists, as in ARC, or an object whose keys are the letters. A list may have one: five rows of
-    MMLU-Pro do. Raises `ValueError` for anything else, and for more than have a letter.
+    lists, as in ARC, or an object whose keys are the letters. In a Parquet file such an object has
+    null at the letters that only other rows have. A list may have one: five rows of MMLU-Pro do.
+    Raises `ValueError` for anything else, and for more than have a letter.
     """
     if isinstance(value, str) and value.startswith(("[", "{")):
         value = json.loads(value)
@@ -545,12 +549,16 @@ def _texts_and_labels(value: object) -> tuple[object, object]:
         if isinstance(value.get("text"), list | tuple):
             return value["text"], value.get("label")
         if "".join(map(str, value)) == ascii_uppercase[: len(value)]:
-            return list(value.values()), None
+            texts = list(value.values())
+            while texts and _is_missing(texts[-1]):
+                texts.pop()
+            return texts, None
     if isinstance(value, list | tuple):
         objects = [item for item in value if isinstance(item, Mapping)]
         if len(objects) == len(value):
             texts = [item.get("text", item) for item in objects]
-            return texts, [item.get("label") for item in objects]
+            labels = [item.get("label") for item in objects]
+            return texts, None if None in labels else labels
     return value, None
 
 
@@ -586,8 +594,9 @@ def _letter_of(value: object, answer: str, choices: Sequence[str], labels: Seque
     if answer in labels:
         return ascii_uppercase[labels.index(answer)]
     is_place = isinstance(value, int) and not isinstance(value, bool)
-    if not is_place and answer in choices:
-        return ascii_uppercase[choices.index(answer)]
+    bare = list(map(str.strip, choices))
+    if not is_place and answer in bare:
+        return ascii_uppercase[bare.index(answer)]
     if is_place or answer.isdecimal():
         index = int(answer)
         if not 0 <= index < len(choices):
