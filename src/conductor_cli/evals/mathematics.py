@@ -527,15 +527,22 @@ def _is_same(verify: Any, expected: list[Any], given: list[Any]) -> bool:  # noq
 
 
 def _are_unsolved(verify: Any, first: Any, other: Any) -> bool:  # noqa: ANN401
-    """Return whether two equations that differ are equal only as neither has a solution.
+    r"""Return whether two equations that differ are equal only as neither has a solution.
 
-    The library compares their solutions, and none equals none: `x^2 = -1` and `x^2 = -2`.
+    The library compares their solutions, and none equals none: `x^2 = -1` and `x^2 = -2`. Without
+    an unknown, it takes all that are true for equal: `2^5 = 32` and `\log_2 32 = 5`.
     """
     if not (type(first).__name__ == type(other).__name__ == "Equality"):
         return False
     with suppress(Exception):  # what it cannot solve, it has compared in another way
         from sympy import solve
 
+        if not (first.free_symbols or other.free_symbols):
+            return not any(
+                verify([first.lhs], [left], timeout_seconds=None)
+                and verify([first.rhs], [right], timeout_seconds=None)
+                for left, right in ((other.lhs, other.rhs), (other.rhs, other.lhs))
+            )
         if solve(first, first.free_symbols):
             return False
         one = first.lhs - first.rhs
