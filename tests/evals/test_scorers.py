@@ -234,6 +234,8 @@ def test_an_expected_number_may_be_money_or_a_percentage_and_nothing_else() -> N
         "The correct option is: C",
         "So the answer must be (C).",
         "Correct answer – C",
+        r"The speed is \(\boxed{80 \text{ m/h}}\). The correct choice is \(\boxed{C}\).",
+        r"\[\boxed{25\%}\] The answer is $\boxed{\text{(C)}}$.",
     ],
 )
 def test_choice_finds_the_letter(text: str) -> None:
@@ -257,6 +259,7 @@ def test_choice_finds_the_letter(text: str) -> None:
         "A) wrong\nB) right",
         "D or so",
         r"\boxed{A and B}",
+        r"It is \boxed{5}, and \boxed{B} or \boxed{C}.",
         r"\boxed{d(x)}",
         r"\boxed{\text{A cat or none}}",
         r"Answer: $A\cdot B$",

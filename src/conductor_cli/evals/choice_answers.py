@@ -114,7 +114,8 @@ def extract_choice(text: str, choices: Sequence[str]) -> str:
     no answer.
     """
     text = words.without_thinking(words.end_of(text))
-    if mathematics.last_box(text) == mathematics.EMPTY_BOX:
+    # A value in a box before it is no other letter: "It is \boxed{80}. The choice is \boxed{C}."
+    if mathematics.last_box(text, _is_letter) == mathematics.EMPTY_BOX:
         return ""
     plain = _MARKS.sub("", _ANGLED.sub(r"\1", words.unify_characters(text))).strip()
     mentions = _find_mentions(plain, choices)
@@ -248,6 +249,11 @@ def _letter_alone(plain: str, choices: Sequence[str]) -> str:
         if letters:
             return letters[0]
     return ""
+
+
+def _is_letter(content: str) -> bool:
+    """Return whether a box holds a letter and nothing else."""
+    return _ONLY.fullmatch(_without_marks(content)) is not None
 
 
 def _without_symbols(line: str) -> str:

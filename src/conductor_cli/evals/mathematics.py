@@ -15,6 +15,7 @@ import multiprocessing
 import re
 import signal
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from multiprocessing.connection import Connection
@@ -358,15 +359,17 @@ _LOOK: Final = re.compile(
 """What says only how a formula looks: spaces, sizes of brackets and fractions, thousands apart."""
 
 
-def last_box(text: str) -> str:
+def last_box(text: str, is_answer: Callable[[str], bool] | None = None) -> str:
     r"""Return the last closed box in `text` that it does not deny.
 
     An empty one if it denies all or leaves open which it means (`\boxed{1} or \boxed{2}`), and
-    the whole text if it has none.
+    the whole text if it has none. With `is_answer`, only boxes with such a content count, if any.
 
     The library would join all boxes into one answer, even if a later one corrects an earlier one.
     """
     boxes = _closed_boxes(text)
+    if is_answer is not None:
+        boxes = [box for box in boxes if is_answer(text[box[1] : box[2]])] or boxes
     if not boxes:
         return text
     stated = []
