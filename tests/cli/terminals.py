@@ -28,6 +28,7 @@ from conductor_cli.cli import chat_banner, entry, keypress
 from tests import fork_server
 from tests.cli.stage import COMMAND, OPEN_TERMINALS, Stage
 from tests.servers import SeenRequest, Wire, delta, usage
+from tests.views.terminals import ForwardScreen
 
 PATIENCE = 60.0
 
@@ -37,7 +38,7 @@ class Terminal:
 
     def __init__(self, size: tuple[int, int]) -> None:
         self.raw = ""
-        self._screen = pyte.HistoryScreen(*size, history=10_000)
+        self._screen = ForwardScreen(*size, history=10_000)
         self._stream = pyte.Stream(self._screen)
         self.program: Any = None
         """What runs in it, as pexpect has it; `Inside` is one, too."""

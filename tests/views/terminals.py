@@ -135,9 +135,19 @@ class Drawn:
         return emulated(self.sink.getvalue(), self.width, self.height)
 
 
+class ForwardScreen(pyte.HistoryScreen):
+    """A screen that keeps what has scrolled away, and on which nobody pages back.
+
+    pyte's own looks for a page that was turned before and after each event, by a method in Python
+    that is called for each attribute: half of what it takes to read what a program has written.
+    """
+
+    __getattribute__ = object.__getattribute__
+
+
 def emulated(written: str, width: int, height: int) -> list[str]:
     """The lines that a terminal of this size shows, and has shown, after `written`."""
-    screen = pyte.HistoryScreen(width, height, history=10_000)
+    screen = ForwardScreen(width, height, history=10_000)
     stream = pyte.Stream(screen)
     stream.feed(written.replace("\n", "\r\n"))
     top = ["".join(line[column].data for column in range(width)) for line in screen.history.top]
