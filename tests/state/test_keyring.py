@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -221,6 +222,25 @@ def test_a_keyring_that_prints_does_not_disturb(
     use_backend(monkeypatch, "Chatty")
     open_store(home).set("openai", URL, KEY)
     assert open_store(home)("openai", URL) == KEY
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the programs are those of Linux")
+def test_looking_for_a_keyring_starts_no_compiler(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library has a module for each system, and asks compilers and linkers for libraries."""
+    for name in ("cc", "gcc", "ld"):
+        program = tmp_path / name
+        program.write_text(
+            f"#!/bin/sh\n/usr/bin/touch {tmp_path}/started-{name}\n", encoding="utf-8"
+        )
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
+    monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
+    with pytest.raises(KeyringError, match="no working keyring"):
+        open_store(home).set("openai", URL, KEY)
+    assert [path.name for path in tmp_path.glob("started-*")] == []
 
 
 def test_a_working_directory_brings_no_keyring(

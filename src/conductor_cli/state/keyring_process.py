@@ -11,6 +11,7 @@ A thread instead of a process could neither be ended nor survive a keyring that 
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any, Final
 
 ITEM: Final = 1200  # Characters of an item: Windows keeps 1280
@@ -25,6 +26,9 @@ def answer(content: bytes) -> list[dict[str, Any]]:
     `absent` means that no keyring could hold a key of ours.
     """
     keyring_name = "the keyring"
+    if sys.platform != "darwin":
+        # It would look for libraries of macOS, on Linux by starting a linker and a C compiler.
+        sys.modules["keyring.backends.macOS.api"] = None  # type: ignore[assignment]
     try:
         import keyring
 
