@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import shlex
 import tomllib
@@ -73,7 +74,17 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 def trees() -> dict[Path, ast.Module]:
     """The syntax of each source file."""
     files = chain.from_iterable(sorted((ROOT / folder).rglob("*.py")) for folder in SOURCES)
-    return {file: ast.parse(file.read_text("utf-8")) for file in files}
+    gc.disable()  # it would look at all that was read before, again and again
+    try:
+        return {file: ast.parse(file.read_text("utf-8")) for file in files}
+    finally:
+        gc.enable()
+
+
+@cache
+def nodes() -> tuple[ast.AST, ...]:
+    """All nodes of the sources."""
+    return tuple(chain.from_iterable(map(ast.walk, trees().values())))
 
 
 def bound_names(node: ast.AST) -> Iterator[str]:
@@ -92,14 +103,13 @@ def classes() -> dict[str, set[str]]:
     """The members of each class, with those that it inherits from classes of the sources."""
     class_members: dict[str, set[str]] = {}
     bases: dict[str, set[str]] = {}
-    for tree in trees().values():
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.ClassDef):
-                continue
-            members = set(chain.from_iterable(map(bound_names, node.body)))
-            attributes = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
-            class_members.setdefault(node.name, set()).update(members | attributes)
-            bases.setdefault(node.name, set()).update(ast.unparse(base) for base in node.bases)
+    for node in nodes():
+        if not isinstance(node, ast.ClassDef):
+            continue
+        members = set(chain.from_iterable(map(bound_names, node.body)))
+        attributes = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+        class_members.setdefault(node.name, set()).update(members | attributes)
+        bases.setdefault(node.name, set()).update(ast.unparse(base) for base in node.bases)
     for name in class_members:
         for base in bases[name] & class_members.keys():
             class_members[name] |= class_members[base]
@@ -112,16 +122,15 @@ def symbols() -> set[str]:
     names: set[str] = set()
     for file in trees():
         names.update(file.relative_to(ROOT).with_suffix("").parts)
-    for tree in trees().values():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef):
-                names.update(chain.from_iterable(map(bound_names, node.body)))
-            if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-                names.update(words_in(node.slice) if node.value.id == "Literal" else ())
-            if isinstance(node, ast.Attribute):
-                names.add(node.attr)
-            if isinstance(node, ast.alias):
-                names.update(node.name.split("."))
+    for node in nodes():
+        if isinstance(node, ast.Module | ast.ClassDef):
+            names.update(chain.from_iterable(map(bound_names, node.body)))
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            names.update(words_in(node.slice) if node.value.id == "Literal" else ())
+        if isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        if isinstance(node, ast.alias):
+            names.update(node.name.split("."))
     return names
 
 
