@@ -86,6 +86,9 @@ class Order(NamedTuple):
     has_terminal: bool
     """Its standard input becomes the terminal that controls it."""
 
+    program: str = ""
+    """The path of a program in Python that runs in the place of the command."""
+
 
 # In the process that runs the tests
 
@@ -175,10 +178,11 @@ def start(
     streams: Sequence[int],
     directory: str | os.PathLike[str] | None = None,
     has_terminal: bool = False,
+    program: str = "",
 ) -> int:
-    """Start `conductor WORDS` in a session of its own; return its process id."""
+    """Start `conductor WORDS`, or `PROGRAM WORDS`, in a session of its own; return its process id."""
     directory = os.fspath(directory or Path.cwd())
-    order = Order([*words], {**environ}, directory, own_umask(), has_terminal)
+    order = Order([*words], {**environ}, directory, own_umask(), has_terminal, program)
     return server().start(order, streams)
 
 
@@ -208,6 +212,8 @@ class Command(subprocess.Popen[bytes]):
 class ForkedCommand(Command):
     """A command that was forked, as `subprocess.Popen` has any other."""
 
+    program = ""
+
     def _execute_child(self, words: Any, *details: Any) -> None:
         _, _, _, _, directory, environ = details[:6]
         pipes = details[9:15]
@@ -216,9 +222,17 @@ class ForkedCommand(Command):
             standard if given == -1 else given
             for standard, given in enumerate((stdin, stdout, stderr))
         ]
-        self.pid = start(words, environ, streams, directory)
+        self.pid = start(words, environ, streams, directory, program=self.program)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
+class ForkedProgram(ForkedCommand):
+    """A program in Python that uses conductor, forked likewise: a script, and its arguments."""
+
+    def __init__(self, words: Sequence[str], **how: Any) -> None:
+        self.program = words[0]
+        super().__init__(words[1:], **how)
 
 
 # In the server
@@ -305,7 +319,9 @@ def take(order: Order, streams: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(order.environ)
     sys.path[0] = order.directory
-    sys.argv = ["conductor", *order.words]
+    if order.program:
+        sys.path[0] = str(Path(order.program).parent)
+    sys.argv = [order.program or "conductor", *order.words]
     if "--bg" in order.words:
         prepare_background()
     sys.stdin = sys.__stdin__ = opened(0, sys.stdin, "r")  # type: ignore[misc]
@@ -409,5 +425,8 @@ def receive(link: socket.socket) -> tuple[Any, list[int]]:
 
 if __name__ == "__main__":
     sys.path[0] = SOURCE
-    serve(socket.socket(fileno=int(sys.argv[1])))
-    runpy.run_module("conductor_cli", run_name="__main__", alter_sys=True)
+    order = serve(socket.socket(fileno=int(sys.argv[1])))
+    if order.program:
+        runpy.run_path(order.program, run_name="__main__")
+    else:
+        runpy.run_module("conductor_cli", run_name="__main__", alter_sys=True)

@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from tests import fork_server
 from tests.cli import conftest
-from tests.cli.stage import Stage
+from tests.cli.stage import SOURCE, Stage
 from tests.test_docs_examples import served_by
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -23,11 +24,26 @@ MOST_LINES: Final = 60
 stage = conftest.stage
 
 
-def run(name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """How an example ended."""
+def start_anew(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """How an example ended that a user has started."""
     command = [sys.executable, str(EXAMPLES / name), *arguments]
-    environ = os.environ | variables
-    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def run(name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """How an example ended, forked where that makes no difference."""
+    words = [str(EXAMPLES / name), *arguments]
+    environ = {**os.environ, "PYTHONPATH": str(SOURCE), **variables}
+    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    how: dict[str, Any] = {"env": environ, "stdin": subprocess.DEVNULL, **pipes}
+    program: fork_server.Command
+    if fork_server.can_start(words, environ):
+        program = fork_server.ForkedProgram(words, **how)
+    else:
+        program = fork_server.Command([sys.executable, *words], **how)
+    with program:
+        out, err = program.communicate(timeout=60)
+    return subprocess.CompletedProcess(words, program.returncode, out.decode(), err.decode())
 
 
 def printed(name: str, *arguments: str) -> str:
@@ -38,7 +54,7 @@ def printed(name: str, *arguments: str) -> str:
 
 
 def test_a_question_is_answered_with_its_workers_and_cost_on_stderr() -> None:
-    done = run("ask.py")
+    done = start_anew("ask.py")
     assert (done.returncode, done.stdout) == (0, "SIRAP\n")
     assert done.stderr == "geography then spelling: 3 calls, 0 US dollars\n"
 

@@ -193,3 +193,24 @@ def test_all_start_anew_where_that_is_asked_or_measured(
 ) -> None:
     monkeypatch.setenv(name, "1")
     assert not fork_server.can_start(["ask"], stage.environ())
+
+
+@pytest.mark.usefixtures("_forks")
+def test_a_program_that_is_forked_is_as_one_that_starts_anew(tmp_path: Path, stage: Stage) -> None:
+    """It has the same words, name, file and place for its modules, and ends with its own code."""
+    (tmp_path / "beside.py").write_text("WORD = 'beside'\n", encoding="utf-8")
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import sys\nimport beside\n"
+        "print(sys.argv, sys.path[0], __name__, __file__, beside.WORD)\nsys.exit(3)\n",
+        encoding="utf-8",
+    )
+    words = [str(script), "one", "two words"]
+    how: dict[str, Any] = {"env": stage.environ(), "stdout": subprocess.PIPE}
+    with (
+        fork_server.ForkedProgram(words, **how) as forked,
+        fork_server.Command([sys.executable, *words], **how) as anew,
+    ):
+        outs = [program.communicate(timeout=60)[0] for program in (forked, anew)]
+    assert outs[0] == outs[1] != b""
+    assert (forked.returncode, anew.returncode) == (3, 3)
