@@ -41,5 +41,7 @@ async def with_ticks(work: Coroutine[Any, Any, T]) -> tuple[T, int]:
     ticks = 0
     while not task.done():
         ticks += bool(checking())
-        await asyncio.sleep(0)
+        # Each look reads all processes of the machine: after the first one that found something,
+        # looks without a pause would only take the processor from the check.
+        await asyncio.sleep(0.02 if ticks else 0)
     return task.result(), ticks
