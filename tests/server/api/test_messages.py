@@ -128,6 +128,66 @@ def test_documents_are_attached_or_quoted() -> None:
     assert message.content.endswith("Compare.")
 
 
+def change(kind: str, **tool: Any) -> dict[str, Any]:
+    return {"type": f"tool_{kind}", "tool": {"type": "tool_reference", **tool}}
+
+
+def definition(name: str, description: str = "") -> dict[str, Any]:
+    return {"name": name, "description": description, "input_schema": {"type": "object"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "offered"),
+    [
+        ([change("removal", name="edit")], {"read": ""}),
+        (
+            [change("removal", name="edit"), change("addition", name="edit")],
+            {"read": "", "edit": ""},
+        ),
+        ([change("addition", name="read")], {"edit": "", "read": ""}),
+        (
+            [change("addition", type="tool_definition", definition=definition("find", "Finds."))],
+            {"edit": "", "read": "", "find": "Finds."},
+        ),
+        (
+            [
+                change("removal", name="edit"),
+                change("addition", type="tool_definition", definition=definition("edit", "New.")),
+                change("addition", name="edit"),
+            ],
+            {"read": "", "edit": "New."},
+        ),
+        (
+            [change("addition", type="mcp_toolset_reference", server_name="x")],
+            {"edit": "", "read": ""},
+        ),
+    ],
+)
+@pytest.mark.parametrize("placed", ["system", "user"])
+def test_changes_of_tools_in_a_conversation_hold_for_what_is_asked(
+    changes: list[dict[str, Any]], offered: dict[str, str], placed: str
+) -> None:
+    """They come in a system message, or in a block behind what the user says."""
+    late = [text("Be quick."), *changes]
+    turns: list[dict[str, Any]] = [{"role": "user", "content": [text("Hi")]}]
+    if placed == "system":
+        turns.append({"role": "system", "content": late})
+    else:
+        turns[0]["content"].append({"type": "mid_conv_system", "content": late})
+    request = parsed(*turns, tools=[definition("edit"), definition("read")])
+    assert {tool.name: tool.description for tool in request.tools} == offered
+    assert not request.ignored
+    assert "Be quick." in "".join(message.content for message in request.messages)
+    assert "<system-" in request.messages[-1].content
+
+
+def test_a_change_of_a_tool_that_nobody_declared_is_refused() -> None:
+    turn = {"role": "system", "content": [change("removal", name="edit")]}
+    with pytest.raises(RequestError, match="is no tool of this request: 'edit'") as caught:
+        parsed(user(text("Hi")), turn)
+    assert caught.value.param == "messages[1].content[0].tool.name"
+
+
 @pytest.mark.parametrize("content", ["abc", [text("ab"), text("c")]], ids=["text", "blocks"])
 def test_a_document_that_its_client_put_together_is_quoted(content: object) -> None:
     """The API calls it a custom content document."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
@@ -187,6 +187,70 @@ class _ResultBlock(Part):
         yield content.message("tool", tool_call_id=self.tool_use_id, is_error=bool(self.is_error))
 
 
+DEFERRED: Final = "DeferredToolPlaceholder"
+"""The name of an entry by which Claude Code says that there are tools it has not shown yet."""
+
+
+class _Tool(Body):
+    """A tool of the client.
+
+    With another type it is one that Anthropic's servers run, or that its models are trained for.
+    """
+
+    type: str | None = None
+    name: ToolName | None = None
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+    defer_loading: bool | None = None
+
+    def read(self, where: str) -> Tool:
+        """Return the tool of the client. Raises `RequestError`."""
+        if self.name is None:
+            raise refused(f"{where}.name", "is missing", MISSING)
+        if self.input_schema is None:
+            raise refused(f"{where}.input_schema", "is missing", MISSING)
+        description = self.description or ""
+        return Tool(name=self.name, description=description, parameters=self.input_schema)
+
+    def without_effect(self) -> Iterator[str]:
+        """Each tool is shown to the worker from the beginning, but for `DEFERRED`."""
+        if self.defer_loading and self.name != DEFERRED:
+            yield "defer_loading"
+
+
+class _ChangedTool(Body):
+    """A tool by its name, or by its definition; or one of a server of tools, which are left out."""
+
+    type: Literal[
+        "tool_reference", "tool_definition", "mcp_tool_reference", "mcp_toolset_reference"
+    ]
+    name: str | None = None
+    server_name: str | None = None
+    definition: _Tool | None = None
+
+
+class _ToolChange(Part):
+    """A change of the tools in the middle of a conversation. The last one of a tool counts."""
+
+    type: Literal["tool_addition", "tool_removal"]
+    tool: _ChangedTool
+
+
+class _SystemBlock(Part):
+    """A system text, or a change of the tools, behind what the user says."""
+
+    type: Literal["mid_conv_system"]
+    content: Annotated[
+        BoundedList[Annotated[TextPart | _ToolChange, Field(discriminator="type")]],
+        BeforeValidator(as_parts, json_schema_input_type=str | list[dict[str, Any]]),
+    ]
+
+    def take(self, _: AttachmentCollector) -> Iterator[str]:
+        texts = [part.text for part in self.content if isinstance(part, TextPart)]
+        for message in late_instructions(texts):
+            yield message.content
+
+
 class _DroppedBlock(Part):
     """A block of an earlier reply that no worker needs: thinking, or what Anthropic itself did."""
 
@@ -223,6 +287,9 @@ _Block = Annotated[
     | Annotated[_DocumentBlock, Tag("document")]
     | Annotated[_CallBlock, Tag("tool_use")]
     | Annotated[_ResultBlock, Tag("tool_result")]
+    | Annotated[_SystemBlock, Tag("mid_conv_system")]
+    | Annotated[_ToolChange, Tag("tool_addition")]
+    | Annotated[_ToolChange, Tag("tool_removal")]
     | Annotated[_DroppedBlock, Tag("dropped")],
     Discriminator(_kind_of_block),
 ]
@@ -232,43 +299,17 @@ _Content = Annotated[
 ]
 
 _ALLOWED: Final[Mapping[str, tuple[type[Body], ...]]] = {
-    "user": (TextPart, _ImageBlock, _DocumentBlock, _ResultBlock),
+    "user": (TextPart, _ImageBlock, _DocumentBlock, _ResultBlock, _SystemBlock),
     "assistant": (TextPart, _CallBlock, _DroppedBlock),
-    "system": (TextPart,),
+    "system": (TextPart, _ToolChange),
+    "instructions": (TextPart,),
 }
-"""The blocks of each role."""
+"""The blocks of each role, and of the system text before the conversation."""
 
 
 class _MessagesTurn(Body):
     role: Literal["user", "assistant", "system"]
     content: _Content
-
-
-class _Tool(Body):
-    """A tool of the client.
-
-    With another type it is one that Anthropic's servers run, or that its models are trained for.
-    """
-
-    type: str | None = None
-    name: ToolName | None = None
-    description: str | None = None
-    input_schema: dict[str, Any] | None = None
-    defer_loading: bool | None = None
-
-    def read(self, where: str) -> Tool:
-        """Return the tool of the client. Raises `RequestError`."""
-        if self.name is None:
-            raise refused(f"{where}.name", "is missing", MISSING)
-        if self.input_schema is None:
-            raise refused(f"{where}.input_schema", "is missing", MISSING)
-        description = self.description or ""
-        return Tool(name=self.name, description=description, parameters=self.input_schema)
-
-    def without_effect(self) -> Iterator[str]:
-        """Each tool is shown to the worker from the beginning, but for `DEFERRED`."""
-        if self.defer_loading and self.name != DEFERRED:
-            yield "defer_loading"
 
 
 class _Choice(Body):
@@ -298,10 +339,6 @@ def _anywhere(region: str | None) -> str | None:
             "unsupported_parameter",
         )
     return region
-
-
-DEFERRED: Final = "DeferredToolPlaceholder"
-"""The name of an entry by which Claude Code says that there are tools it has not shown yet."""
 
 
 class MessagesBody(Asking):
@@ -418,7 +455,7 @@ def _read_turns(parsed: MessagesBody, files: AttachmentCollector) -> tuple[Messa
     system = list[str]()
     talk = list[Message]()
     if parsed.system is not None:
-        texts = files.take(_allowed(parsed.system, "system", "system")).texts
+        texts = files.take(_allowed(parsed.system, "system", "instructions")).texts
         system = [text for text in texts if not text.startswith(BILLING)]
     for number, turn in enumerate(parsed.messages):
         blocks = _allowed(turn.content, f"messages[{number}].content", turn.role)
@@ -451,25 +488,90 @@ def _allowed(blocks: list[Any], where: str, role: str) -> list[Any]:
 
 
 def _read_tools(parsed: MessagesBody) -> tuple[dict[str, Tool], dict[str, str]]:
-    """Return the client's tools by their names, and the kinds of all others by theirs."""
-    tools = dict[str, Tool]()
-    hosted = {"": "mcp"} if parsed.mcp_servers else dict[str, str]()
+    """Return the client's tools by their names, and the kinds of all others by theirs.
+
+    They are those that are offered after all changes. Raises `RequestError`.
+    """
+    offered = _OfferedTools(hosted={"": "mcp"} if parsed.mcp_servers else {})
     for number, tool in enumerate(parsed.tools or ()):
-        where = f"tools[{number}]"
+        offered.add(tool, f"tools[{number}]")
+    for where, change in _changes_of_tools(parsed):
+        offered.apply(change, where)
+    return offered.tools, offered.hosted
+
+
+def _changes_of_tools(parsed: MessagesBody) -> Iterator[tuple[str, _ToolChange]]:
+    """Yield each change of the tools with where it is, in the order of the conversation."""
+    for number, turn in enumerate(parsed.messages):
+        for place, block in enumerate(turn.content):
+            where = f"messages[{number}].content[{place}]"
+            if isinstance(block, _ToolChange):
+                yield where, block
+            elif isinstance(block, _SystemBlock):
+                for index, part in enumerate(block.content):
+                    if isinstance(part, _ToolChange):
+                        yield f"{where}.content[{index}]", part
+
+
+@dataclass(slots=True)
+class _OfferedTools:
+    """The tools of a client by their names, and the kinds of those that others run by theirs."""
+
+    tools: dict[str, Tool] = field(default_factory=dict)
+    hosted: dict[str, str] = field(default_factory=dict)
+    removed: dict[str, Tool | str] = field(default_factory=dict)
+
+    def add(self, tool: _Tool, where: str) -> None:
+        """Offer a tool that is defined in the field `where`. Raises `RequestError`."""
         if tool.type in {None, "custom"}:
             if tool.name != DEFERRED or not tool.defer_loading:
-                add_tool(tools, tool.read(where), f"{where}.name")
-            continue
+                add_tool(self.tools, tool.read(where), f"{where}.name")
+            return
         kind = kind_of_tool(str(tool.type))
         if kind in MESSAGES_TOOLS:
             builtin = MESSAGES_TOOLS[kind]
             offered = replace(builtin, name=tool.name or builtin.name)
-            add_tool(tools, offered, f"{where}.name")
+            add_tool(self.tools, offered, f"{where}.name")
         elif kind in CLIENT_RUN_UNSERVED:
             raise refused(f"{where}.type", NO_SCREENS, "unsupported_content")
         else:
-            hosted[tool.name or str(tool.type)] = kind
-    return tools, hosted
+            self.hosted[tool.name or str(tool.type)] = kind
+
+    def apply(self, change: _ToolChange, where: str) -> None:
+        """Change what is offered. Raises `RequestError`."""
+        where = f"{where}.tool"
+        tool = change.tool
+        if tool.type.startswith("mcp_"):
+            return  # No tool of such a server is offered, which `mcp_servers` is told for
+        if tool.type == "tool_definition" and tool.definition is None:
+            raise refused(f"{where}.definition", "is missing", MISSING)
+        if tool.definition is not None and change.type == "tool_addition":
+            for earlier in (self.tools, self.hosted, self.removed):
+                earlier.pop(tool.definition.name or "", None)
+            self.add(tool.definition, f"{where}.definition")
+            return
+        name = tool.name if tool.definition is None else tool.definition.name
+        if name is None:
+            raise refused(f"{where}.name", "is missing", MISSING)
+        if name not in {*self.tools, *self.hosted, *self.removed}:
+            raise refused(f"{where}.name", f"is no tool of this request: {quoted(name)}")
+        if change.type == "tool_removal":
+            self._remove(name)
+        else:
+            self._restore(name)
+
+    def _remove(self, name: str) -> None:
+        if name in self.tools:
+            self.removed[name] = self.tools.pop(name)
+        elif name in self.hosted:
+            self.removed[name] = self.hosted.pop(name)
+
+    def _restore(self, name: str) -> None:
+        before = self.removed.pop(name, None)
+        if isinstance(before, Tool):
+            self.tools[name] = before
+        elif before is not None:
+            self.hosted[name] = before
 
 
 def _read_choice(
