@@ -279,8 +279,8 @@ def test_two_calls_of_one_turn_with_one_id_are_an_error_that_names_both() -> Non
 
 def test_an_id_may_come_again_in_a_later_turn() -> None:
     """Some servers count the calls of each turn from 0."""
-    (call_0,) = calls = (ToolCall(id="call_0", name="edit", arguments="{}"),)
-    reply = Message(role="assistant", content="", tool_calls=calls)
+    call_0 = ToolCall(id="call_0", name="edit", arguments="{}")
+    reply = Message(role="assistant", content="", tool_calls=(call_0,))
     talk = [ASK]
     for text in ("one", "two"):
         talk += [reply, Message(role="tool", content=text, tool_call_id=call_0.id)]

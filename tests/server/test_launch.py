@@ -219,8 +219,9 @@ def test_a_limit_on_money_that_cannot_be_counted_is_told_at_the_start(
         assert server.stdout is not None
         server.stdout.readline()
         server.terminate()
-        assert "requests will be refused: " in (told := finished(server).err)
-        assert problem in told
+        told = finished(server).err
+    assert "requests will be refused: " in told
+    assert problem in told
     directory = tmp_path / "started"
     environ = install(tmp_path / "bin", "codex", f"#!/bin/sh\ntouch {directory}\n")
     stage.fails(3, "launch", "codex", env=environ, told=problem)
