@@ -546,8 +546,9 @@ class _OfferedTools:
         if tool.type == "tool_definition" and tool.definition is None:
             raise refused(f"{where}.definition", "is missing", MISSING)
         if tool.definition is not None and change.type == "tool_addition":
-            for earlier in (self.tools, self.hosted, self.removed):
-                earlier.pop(tool.definition.name or "", None)
+            defined = tool.definition.name or ""
+            self._remove(defined)
+            self.removed.pop(defined, None)
             self.add(tool.definition, f"{where}.definition")
             return
         name = tool.name if tool.definition is None else tool.definition.name
