@@ -55,6 +55,7 @@ from training.planner.suites_table import (
     insert_table,
     table_text,
     verdict_lines,
+    without_rivals,
 )
 from training.planner.world.models import PROGRAM_RULE, find_program_text
 from training.planner.world.programs import run_program
@@ -481,8 +482,10 @@ def main() -> int:
     )
     page = given.page.read_text() if given.page.is_file() else ""
     given.page.write_text(insert_table(page, table))
-    suites = by_suite(answered.outcomes, [*SLICES], answered.systems)
-    print("\n".join(verdict_lines(suites, answered.systems, QUESTIONS)))
+    systems = answered.systems
+    compared = by_suite(answered.outcomes, [*SLICES], without_rivals(systems))
+    suites = by_suite(answered.outcomes, [*SLICES], systems)
+    print("\n".join(verdict_lines(compared, suites, systems, QUESTIONS)))
     print(f"the table is in {given.page}")
     return 0
 

@@ -83,6 +83,11 @@ def by_suite(
     return [SuiteOutcomes(name=suite, outcomes=tuple(grouped.get(suite, ()))) for suite in suites]
 
 
+def without_rivals(systems: Sequence[str]) -> list[str]:
+    """Return the systems but the vote and the mixture, which are made last."""
+    return [system for system in systems if system not in RIVALS_IN_TOKENS]
+
+
 def over_all(suites: Sequence[SuiteOutcomes]) -> SuiteOutcomes:
     """Return all suites as one."""
     outcomes = list[CaseOutcome]()
@@ -116,42 +121,65 @@ def compare_plans(suite: SuiteOutcomes, systems: Sequence[str]) -> PairedDiffere
     )
 
 
-def conditions(suites: Sequence[SuiteOutcomes], systems: Sequence[str]) -> list[Condition]:
-    """Return the conditions of the verdict. Each suite has at least one question."""
-    checked = list[Condition]()
+def answer_conditions(
+    suites: Sequence[SuiteOutcomes], systems: Sequence[str]
+) -> Iterator[Condition]:
+    """Yield the conditions on right answers. Each suite has at least one question."""
     for suite in suites:
         difference = compare_plans(suite, systems)
         text = (
             f"{suite.name}: at least the best worker alone: {difference.planned_right} and "
             f"{difference.best_right} of {difference.questions} ({difference.best})"
         )
-        holds = difference.planned_right >= difference.best_right
-        checked.append(Condition(text=text, holds=holds))
-    whole = over_all(suites)
-    difference = compare_plans(whole, systems)
+        yield Condition(text=text, holds=difference.planned_right >= difference.best_right)
+    difference = compare_plans(over_all(suites), systems)
     low, high = difference.interval
     text = (
         f"all: above the best worker alone ({difference.best}), the interval of the difference "
         f"above 0: {100 * low:+.1f} to {100 * high:+.1f} points"
     )
-    checked.append(Condition(text=text, holds=low > 0))
+    yield Condition(text=text, holds=low > 0)
+
+
+def token_conditions(suites: Sequence[SuiteOutcomes]) -> Iterator[Condition]:
+    """Yield the conditions on tokens, over questions that the rivals have answered, too."""
+    whole = over_all(suites)
     planned = whole.result(PLANNED).tokens or 0.0
     for rival in RIVALS_IN_TOKENS:
         tokens = whole.result(rival).tokens or 0.0
         text = f"all: fewer tokens than {rival}: {planned:,.0f} and {tokens:,.0f} a question"
-        checked.append(Condition(text=text, holds=planned < tokens))
-    return checked
+        yield Condition(text=text, holds=planned < tokens)
 
 
 def verdict_lines(
-    suites: Sequence[SuiteOutcomes], systems: Sequence[str], wanted: int
+    compared: Sequence[SuiteOutcomes],
+    suites: Sequence[SuiteOutcomes],
+    systems: Sequence[str],
+    wanted: int,
 ) -> Iterator[str]:
-    """Yield the verdict. `wanted` is the number of questions of each suite at which it is made."""
+    """Yield the verdict. `wanted` is the number of questions of each suite at which it is made.
+
+    `suites` have the questions that every system has answered, `compared` those that workers and
+    plans have. Where these are enough, a condition on right answers that does not hold decides: no
+    answer of the vote or the mixture could change it.
+    """
     fewest = min(suite.questions for suite in suites)
+    most = min(suite.questions for suite in compared)
+    early = list(answer_conditions(compared, systems)) if most >= wanted else []
+    if fewest < wanted and not all(condition.holds for condition in early):
+        yield (
+            f"**The bound is not kept.** At {wanted} questions of each suite not all conditions on "
+            "right answers hold, which no answer of the vote or the mixture could change. They "
+            f"have answered {over_all(suites).questions} of the {over_all(compared).questions} "
+            "questions, so the conditions on tokens are of these."
+        )
+        yield ""
+        yield from _condition_lines([*early, *token_conditions(suites)])
+        return
     if not fewest:
         yield "**No verdict yet**: a suite has no question that every system has answered."
         return
-    checked = conditions(suites, systems)
+    checked = [*answer_conditions(suites, systems), *token_conditions(suites)]
     finding = "kept" if all(condition.holds for condition in checked) else "not kept"
     if fewest < wanted:
         yield (
@@ -161,6 +189,10 @@ def verdict_lines(
     else:
         yield f"**The bound is {finding}.**"
     yield ""
+    yield from _condition_lines(checked)
+
+
+def _condition_lines(checked: Iterable[Condition]) -> Iterator[str]:
     for condition in checked:
         answer = "yes" if condition.holds else "no"
         yield f"- {condition.text}: **{answer}**"
@@ -229,10 +261,9 @@ def table_text(
     `digests` has the SHA-256 of each suite's file, `wanted` is as in `verdict_lines`.
     """
     suites = by_suite(outcomes, [*digests], systems)
-    # Votes and mixtures are made last, so there may be more questions without them
-    cheaper = [system for system in systems if system not in RIVALS_IN_TOKENS]
+    cheaper = without_rivals(systems)
     compared = by_suite(outcomes, [*digests], cheaper)
-    lines = ["## Verdict", "", *verdict_lines(suites, systems, wanted), ""]
+    lines = ["## Verdict", "", *verdict_lines(compared, suites, systems, wanted), ""]
     lines += ["## Plans and the best worker alone", "", *difference_lines(compared, cheaper), ""]
     lines += ["## The plans", "", *plan_lines(compared), ""]
     lines += ["## All systems", "", *suite_lines(over_all(suites), systems), ""]

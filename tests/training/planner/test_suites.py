@@ -388,6 +388,19 @@ def test_plans_are_compared_before_votes_are_made() -> None:
     assert "### gsm8k: 12 questions" in text.partition("## Without the vote")[2]
 
 
+def test_a_bound_that_right_answers_break_is_not_kept_whatever_a_vote_would_answer() -> None:
+    """The vote and the mixture take most of the time, and count by their tokens alone."""
+    rivals = {"vote": "+" + "!" * 11, "moa": "+" + "!" * 11}
+    even = {"conductor": "+" * 6 + "-" * 6, "others": "+" * 6 + "-" * 6, **rivals}
+    made = [*outcomes_of("gsm8k", even), *outcomes_of("mbpp", even)]
+    text = made_table(12, made)
+    assert "**The bound is not kept.** At 12 questions of each suite" in text
+    assert "They have answered 2 of the 24 questions" in text
+    assert "- gsm8k: at least the best worker alone: 6 and 6 of 12 (alone:larger): **yes**" in text
+    assert "- all: fewer tokens than vote: 10 and 100 a question: **yes**" in text
+    assert "**No verdict yet**" in made_table(25, made)
+
+
 def test_the_best_worker_of_each_suite_is_the_one_that_calibration_found() -> None:
     pool = Pool(workers=tuple(Worker(name=name, kind="command") for name in ("ann", "bob")))
     calibrated = []
