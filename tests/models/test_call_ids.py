@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -79,8 +80,8 @@ def test_kimi_is_sent_ids_that_name_their_tools() -> None:
     )
     sent = sent_to("chat completions", request, model="moonshotai/Kimi-K2.7").json["messages"]
     names = ["functions.weather:0", f"functions.{tool}:1", f"functions.{tool}:2"]
-    found = [call["id"] for said in sent for call in said.get("tool_calls", ())]
-    assert found == names
+    calls_sent = chain.from_iterable(said.get("tool_calls", ()) for said in sent)
+    assert [call["id"] for call in calls_sent] == names
     results = [said["tool_call_id"] for said in sent if said["role"] == "tool"]
     assert results == [names[0], names[2], names[1]]
     assert sent[3]["tool_calls"][1]["extra_content"] == extra["extra_content"]["call_2"]

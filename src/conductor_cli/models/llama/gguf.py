@@ -543,9 +543,10 @@ def part_files(path: Path) -> tuple[Path, ...]:
 
     Raises `ModelError` of kind `file`.
     """
-    files = [path.with_name(name) for name in part_names(path.name)]
-    if len(files) == 1:
+    names = part_names(path.name)
+    if len(names) == 1:
         return (path,)
+    files = [path.with_name(name) for name in names]
     if path != files[0]:
         raise ModelError(
             "file",
