@@ -170,33 +170,37 @@ def _draw_pieces(join: Join, random: Random) -> list[Piece]:
 
 def _asked_pieces(join: Join, sentence: str, pieces: Sequence[Piece], slots: Slots) -> Task:
     """A request for pieces of work that a sentence joins."""
-    first = pieces[0]
-    text = sentence.replace("{result}", first.result)
+    text = sentence.replace("{result}", pieces[0].result)
     done = list[TaskStep]()
     for letter, piece in zip("abc", pieces, strict=False):
         asked = slots.fill(slots.random.choice(piece.asked))
         text = text.replace(f"{{{letter}}}", asked)
         text = text.replace(f"{{{letter.upper()}}}", asked[:1].upper() + asked[1:])
         done.append(TaskStep(skill=piece.kind, subtask=slots.fill(piece.subtask)))
-    last = TaskStep(skill=pieces[-1].kind, subtask="")
-    if join.name == "checked":
-        last = TaskStep(skill=first.check, subtask="", other_than=(1,))
-        return _task(join, slots.fill(text), first.kind, [*done, last])
-    if join.name == "repaired":
-        check = TaskStep(
-            skill=first.check,
-            subtask=f"Check {_named(first)} and list what is wrong with it.",
-            access=(1,),
-            other_than=(1,),
-        )
-        return _task(join, slots.fill(text), first.kind, [*done, check, last])
-    if join.name == "follow":
-        other = (1,) if join.follower in BY_OTHERS else ()
-        follower = TaskStep(skill=join.follower, subtask="", other_than=other)
-        return _task(join, slots.fill(text), first.kind, [*done, follower])
-    if join.name == "alone":
-        return _task(join, slots.fill(text), first.kind, [])
-    return _task(join, slots.fill(text), first.kind, [*done[:-1], last])
+    return _task(join, slots.fill(text), pieces[0].kind, _plan_of(join, pieces, done))
+
+
+def _plan_of(join: Join, pieces: Sequence[Piece], done: list[TaskStep]) -> list[TaskStep]:
+    """The steps of a request for pieces of work that are `done` by a step each."""
+    first = pieces[0]
+    match join.name:
+        case "alone":
+            return []
+        case "checked":
+            return [*done, TaskStep(skill=first.check, subtask="", other_than=(1,))]
+        case "repaired":
+            return [*done, _check_of(first), TaskStep(skill=first.kind, subtask="")]
+        case "follow":
+            other = (1,) if join.follower in BY_OTHERS else ()
+            return [*done, TaskStep(skill=join.follower, subtask="", other_than=other)]
+        case _:
+            return [*done[:-1], TaskStep(skill=pieces[-1].kind, subtask="")]
+
+
+def _check_of(piece: Piece) -> TaskStep:
+    """The step in which somebody else checks the first one."""
+    subtask = f"Check {_named(piece)} and list what is wrong with it."
+    return TaskStep(skill=piece.check, subtask=subtask, access=(1,), other_than=(1,))
 
 
 def _named(piece: Piece) -> str:
