@@ -226,6 +226,12 @@ def test_what_is_no_json_is_markdown(text: str, expected: str) -> None:
     assert emulated(written(text), 80, 24) == [expected]
 
 
+def test_a_number_that_python_does_not_read_is_shown() -> None:
+    """Python refuses whole numbers of more than 4,300 digits."""
+    text = f'{{"a": {"7" * 5000}}}'
+    assert "".join(emulated(written(text), 80, 24)) == text
+
+
 def test_the_rest_of_long_json_stays_json() -> None:
     lines = [f'  "{number}": "\\"*x*\\"",' for number in range(2000)]
     complete, rest = split_blocks("\n".join(["{", *lines]))

@@ -135,7 +135,7 @@ def _json(state: StateBlock, first: int, end: int, silent: bool) -> bool:  # noq
 def _is_json(text: str, *, may_go_on: bool) -> bool:
     """Return whether a text is JSON, or may become JSON when it goes on."""
     try:
-        json.loads(text)
+        json.loads(text, parse_int=str)  # Python refuses to read long ones as numbers
     except json.JSONDecodeError as error:
         is_in_string = error.msg.startswith("Unterminated")
         is_cut = is_in_string or _JSON_CUT.fullmatch(text[error.pos :].strip()) is not None
