@@ -3,8 +3,8 @@
     python -m training.planner.examine_requests --model FILE.gguf --adapter adapter.gguf
         --out FILE.jsonl
 
-Where a way to ask has six sentences or more, the request is by one that no lesson has; the others
-are asked by sentences of the lessons about other things. Each request is asked over a pool of its
+Where a way to ask has six sentences or more, the request uses one that no lesson has; otherwise it
+uses a sentence of the lessons about other things. Each request is asked over a pool of its
 own, of two to five workers, with and without figures. Two things are counted for each way to ask:
 whether the plan has several steps where the request wants them, and one where it does not; and
 whether as many people do it as it names. The same call goes on where it was stopped.

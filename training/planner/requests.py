@@ -112,7 +112,7 @@ def _read_join(tongue: str, head: str) -> Join:
 def draw_request(random: Random, *, held: bool = False) -> Task:
     """A short request with the steps of its plan.
 
-    With `held` by a sentence that no lesson has, where there are enough of its kind.
+    With `held` it uses a sentence that no lesson has, where there are enough of its kind.
     """
     requests = read_requests()
     (name,) = random.choices([*JOINS], weights=[*JOINS.values()])
