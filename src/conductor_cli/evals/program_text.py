@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_TEXT: Final = 200_000  # Characters at the end of a text in which a program is searched
-_PYTHON: Final = {"", "python", "python3", "py", "py3"}
+_PYTHON_NAMES: Final = {"python", "python3", "py", "py3"}
+_PYTHON: Final = {"", *_PYTHON_NAMES}
+_PAGES: Final = {"markdown", "md"}
 _FENCE: Final = re.compile(
     r"(?P<fence>`{3,}(?!.*`)|~{3,})[ \t]*(?:\{\.?)?(?P<language>[\w+#-]*).*", re.DOTALL
 )
@@ -38,12 +40,13 @@ def find_program(text: str, function: str = "") -> Program:
 
     LiveCodeBench takes the last block, too. Where a `function` is wanted, the last block that
     defines it counts, since a model often ends with an example of its use. A block of another
-    language (`bash`, `text`) counts only if there is no other.
+    language (`bash`, `text`) counts only if there is no other, and of a block of Markdown the
+    blocks in it.
     """
     text = _with_plain_spaces(_without_end_marks(text[-MAX_TEXT:]))
     if _is_python(text):
-        return Program(text, "the whole answer")
-    every = list(_blocks(text))
+        return Program(_without_language_line(text), "the whole answer")
+    every = list(_blocks_in_pages(text))
     if not every:
         code = _code_without_fences(text)
         return Program(code, "its lines of code" if code else "no code")
@@ -167,6 +170,25 @@ def _end_before(lines: Sequence[str], wrong: int, *, is_first: bool) -> int:
     return 0
 
 
+def _blocks_in_pages(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the language and the code of each block; of a block of Markdown the blocks in it.
+
+    A small model that is asked for a block of Markdown writes one around the block of its code.
+    """
+    for language, code in _blocks(text):
+        first = code.strip().partition("\n")[0]
+        may_hold_blocks = language in _PAGES or _FENCE.fullmatch(first) is not None
+        inner = list(_blocks(code)) if may_hold_blocks else []
+        for name, written in inner or [(language, code)]:
+            yield name, _without_language_line(written)
+
+
+def _without_language_line(code: str) -> str:
+    """Return code without a first line that only says `python`, as is left of a fence."""
+    first, _, rest = code.lstrip("\n").partition("\n")
+    return rest if first.strip().lower() in _PYTHON_NAMES else code
+
+
 _OPENED_IN_LINE: Final = re.compile(r".*[^`\s][ \t]*(?=`{3}(?:python3?|py3?)$)", re.IGNORECASE)
 """The words before a fence that does not begin its line: `Here it is:```python`."""
 
@@ -206,7 +228,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
             if not line[:indent].strip():
                 line = line[indent:]  # noqa: PLW2901 - the same line
             lines.append(line)
-    if fence and lines:
+    if fence and any(line.strip() for line in lines):
         yield language, "\n".join(lines)
 
 
