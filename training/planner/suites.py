@@ -15,7 +15,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,7 +31,6 @@ from conductor_cli.app.opening import OpeningRequest, open_orchestra
 from conductor_cli.app.planner_resolution import open_model_store
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.config.settings import Settings, load_settings
-from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.serialization import dump
@@ -43,22 +42,21 @@ from conductor_cli.evals.suite_files import read_suite
 from conductor_cli.evals.suites import SUITES, Suite, suite_by_columns
 from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import ALONE, System, direct_plan, select_systems, without_planner
-from conductor_cli.models.base import Features, Model
 from conductor_cli.models.response_cache import model_identity
 from conductor_cli.models.weights.import_file import import_model
 from conductor_cli.models.weights.registry import find_registry_model, load_registry
 from conductor_cli.models.weights.verify import hash_file
 from conductor_cli.run import Orchestra
+from training.planner.suites_models import with_measured_models
 from training.planner.suites_table import (
     RIVALS_IN_TOKENS,
+    Needed,
     by_suite,
     insert_table,
     table_text,
     verdict_lines,
     without_rivals,
 )
-from training.planner.world.models import PROGRAM_RULE, find_program_text
-from training.planner.world.programs import run_program
 
 SETTINGS: Final = Path(__file__).with_name("suites.toml")
 PAGE: Final = Path("docs/research/suites.md")
@@ -67,8 +65,6 @@ CALIBRATION: Final = 6  # Questions of each suite that measure the cards, and ar
 QUESTIONS: Final = 25  # Of each suite: the most that are asked, at which the verdict is made
 SYSTEMS: Final = f"{ALONE},by-suite,vote,moa,conductor"
 BY_SUITE: Final = "by-suite"
-PROGRAM_TAG: Final = "program"  # Of a worker that answers with what its program prints
-NOTHING_PRINTED: Final = "The program printed nothing."
 MBPP_TEST: Final = range(11, 511)  # The ids of its test split, in a file with all splits
 
 
@@ -139,86 +135,6 @@ def _file_of(name: str, directory: Path) -> Path:
             return path
     hint = f"{SUITES[name].source}: {PAGE} says where it is"
     raise UsageError(f"{directory} has no {name}.jsonl or {name}.parquet", hint=hint)
-
-
-# Models
-
-
-class WrappedModel:
-    """Another model, for a class that changes its replies."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    @property
-    def features(self) -> Features:
-        return self._model.features
-
-    async def close(self) -> None:
-        await self._model.close()
-
-
-class ProcessorTimed(WrappedModel):
-    """A model whose replies say how many seconds of processors they took, not of a clock.
-
-    Calls are made one after the other, so what this process takes meanwhile, with the programs that
-    it starts, is the call's.
-    """
-
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        before = processor_seconds()
-        async with aclosing(self._model.stream(request)) as chunks:
-            async for chunk in chunks:
-                if chunk.usage is None:
-                    yield chunk
-                    continue
-                # A call without seconds would be given those of the clock
-                seconds = max(processor_seconds() - before, 0.001)
-                yield replace(chunk, usage=replace(chunk.usage, seconds=round(seconds, 3)))
-
-
-def processor_seconds() -> float:
-    """Return what this process and the programs that it has started took of processors."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
-
-
-class ProgramWriter(WrappedModel):
-    """A model that is asked for a Python program, and answers with what that prints."""
-
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        *before, last = request.messages
-        task = Message(role=last.role, content=f"{last.content}\n\n{PROGRAM_RULE}")
-        wanted = replace(request, messages=(*before, task))
-        written = ""
-        async with aclosing(self._model.stream(wanted)) as chunks:
-            async for chunk in chunks:
-                written += chunk.text
-                if chunk.usage is None:
-                    yield Chunk()  # a sign of life
-                    continue
-                printed = await asyncio.to_thread(run_program, find_program_text(written))
-                yield replace(chunk, text=printed or NOTHING_PRINTED)
-
-
-def with_measured_models(orchestra: Orchestra) -> Orchestra:
-    """Return an orchestra whose models tell processor time, and whose writers run programs.
-
-    Raises `ConfigError` where a worker cannot be opened: the table would be of others.
-    """
-    team = orchestra.team
-    for name, failure in team.unavailable.items():
-        raise ConfigError(f"{name} cannot be asked: {failure.message}", hint=failure.hint)
-    models = dict[str, Model]()
-    for worker in team.pool:
-        model = team.workers[worker.name]
-        if PROGRAM_TAG in worker.tags:
-            model = ProgramWriter(model)
-        models[worker.name] = ProcessorTimed(model)
-    planner = None
-    if team.model is not None:
-        planner = ProcessorTimed(team.model)
-    return replace(orchestra, team=replace(team, workers=models, model=planner))
 
 
 # Cards
@@ -351,14 +267,18 @@ class Answered:
 
 
 async def answer_suites(
-    settings: Settings, questions: Questions, count: int, directory: Path
+    settings: Settings, questions: Questions, count: int, rivals: int, directory: Path
 ) -> Answered:
     """Measure the cards, then ask `count` questions of each suite under every system.
 
-    Both go on where they were stopped. Raises `UsageError` for more questions than there may be.
+    The vote and the mixture are asked `rivals` of them. All goes on where it was stopped. Raises
+    `UsageError` for more questions than there may be.
     """
-    if not 0 <= count <= QUESTIONS:
-        raise UsageError(f"--n {count} is not from 0 to {QUESTIONS}", hint=f"{PAGE} says why")
+    for option, value in (("--n", count), ("--rivals", rivals)):
+        if not 0 <= value <= QUESTIONS:
+            raise UsageError(
+                f"{option} {value} is not from 0 to {QUESTIONS}", hint=f"{PAGE} says why"
+            )
     use_interpreter(require_sandbox(settings["eval.python"]))
     opened = await open_orchestra(OpeningRequest(settings=settings, seed=SEED))
     try:
@@ -379,7 +299,7 @@ async def answer_suites(
         # The dearest ways come last: workers and plans can be compared before
         cheaper = [system for system in systems if system.name not in RIVALS_IN_TOKENS]
         await answer_all(stored, cheaper, orchestra, asked)
-        await answer_all(stored, systems, orchestra, asked)
+        await answer_all(stored, systems, orchestra, asked[: rivals * len(SLICES)])
         best = best_by_suite(orchestra.team.pool, calibrated)
         notes = _notes(orchestra, best, questions)
         names = tuple(system.name for system in systems)
@@ -456,6 +376,8 @@ def _read_arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="where answers are stored")
     most = f"questions of each suite, at most {QUESTIONS}; with 0 only the table is written"
     parser.add_argument("--n", type=int, default=QUESTIONS, help=most)
+    few = "questions of each suite that the vote and the mixture answer, whose tokens are compared"
+    parser.add_argument("--rivals", type=int, default=QUESTIONS, help=few)
     parser.add_argument("--calibration", type=int, default=CALIBRATION)
     parser.add_argument("--settings", type=Path, default=SETTINGS)
     parser.add_argument("--page", type=Path, default=PAGE, help="the page that gets the table")
@@ -470,22 +392,23 @@ def main() -> int:
         questions = draw_questions(given.questions, SEED, given.calibration)
         settings = settings_of(given.settings, given.models, given.out.absolute())
         install_planner(settings, given.models)
-        answered = asyncio.run(answer_suites(settings, questions, given.n, given.out))
+        answered = asyncio.run(answer_suites(settings, questions, given.n, given.rivals, given.out))
     except ConductorError as error:
         print(f"{error.message}; {error.hint}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("stopped: what was answered is stored; the same command goes on", file=sys.stderr)
         return 130
+    needed = Needed(answers=QUESTIONS, rivals=given.rivals)
     table = table_text(
-        answered.outcomes, answered.systems, questions.digests, QUESTIONS, answered.notes
+        answered.outcomes, answered.systems, questions.digests, needed, answered.notes
     )
     page = given.page.read_text() if given.page.is_file() else ""
     given.page.write_text(insert_table(page, table))
     systems = answered.systems
     compared = by_suite(answered.outcomes, [*SLICES], without_rivals(systems))
     suites = by_suite(answered.outcomes, [*SLICES], systems)
-    print("\n".join(verdict_lines(compared, suites, systems, QUESTIONS)))
+    print("\n".join(verdict_lines(compared, suites, systems, needed)))
     print(f"the table is in {given.page}")
     return 0
 

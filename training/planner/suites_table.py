@@ -151,13 +151,25 @@ def token_conditions(suites: Sequence[SuiteOutcomes]) -> Iterator[Condition]:
         yield Condition(text=text, holds=planned < tokens)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needed:
+    """How many questions of each suite a verdict needs.
+
+    Workers and plans have to answer `answers` of them; the vote and the mixture, whose tokens are
+    compared, `rivals`.
+    """
+
+    answers: int
+    rivals: int
+
+
 def verdict_lines(
     compared: Sequence[SuiteOutcomes],
     suites: Sequence[SuiteOutcomes],
     systems: Sequence[str],
-    wanted: int,
+    needed: Needed,
 ) -> Iterator[str]:
-    """Yield the verdict. `wanted` is the number of questions of each suite at which it is made.
+    """Yield the verdict.
 
     `suites` have the questions that every system has answered, `compared` those that workers and
     plans have. Where these are enough, a condition on right answers that does not hold decides: no
@@ -165,29 +177,35 @@ def verdict_lines(
     """
     fewest = min(suite.questions for suite in suites)
     most = min(suite.questions for suite in compared)
-    early = list(answer_conditions(compared, systems)) if most >= wanted else []
-    if fewest < wanted and not all(condition.holds for condition in early):
-        yield (
-            f"**The bound is not kept.** At {wanted} questions of each suite not all conditions on "
-            "right answers hold, which no answer of the vote or the mixture could change. They "
-            f"have answered {over_all(suites).questions} of the {over_all(compared).questions} "
-            "questions, so the conditions on tokens are of these."
-        )
-        yield ""
-        yield from _condition_lines([*early, *token_conditions(suites)])
-        return
-    if not fewest:
+    right = list(answer_conditions(compared, systems)) if most else []
+    is_open = most < needed.answers or all(condition.holds for condition in right)
+    if not fewest and is_open:
         yield "**No verdict yet**: a suite has no question that every system has answered."
         return
-    checked = [*answer_conditions(suites, systems), *token_conditions(suites)]
+    checked = [*right, *token_conditions(suites)]
     finding = "kept" if all(condition.holds for condition in checked) else "not kept"
-    if fewest < wanted:
+    if most < needed.answers:
         yield (
-            f"**No verdict yet**: {fewest} of the {wanted} questions of each suite that it needs. "
-            f"On these few the bound is {finding}."
+            f"**No verdict yet**: {most} of the {needed.answers} questions of each suite that it "
+            f"needs. On these few the bound is {finding}."
+        )
+    elif fewest >= needed.rivals:
+        yield f"**The bound is {finding}.**"
+        if needed.rivals < needed.answers:
+            yield f"Tokens are compared on {over_all(suites).questions} questions."
+    elif is_open:
+        yield (
+            f"**No verdict yet**: the vote and the mixture have answered {fewest} of the "
+            f"{needed.rivals} questions of each suite that it needs. On these few the bound is "
+            f"{finding}."
         )
     else:
-        yield f"**The bound is {finding}.**"
+        yield (
+            f"**The bound is not kept.** At {needed.answers} questions of each suite not all "
+            "conditions on right answers hold, which no answer of the vote or the mixture could "
+            f"change. They have answered {over_all(suites).questions} of the "
+            f"{over_all(compared).questions} questions, so the conditions on tokens are of these."
+        )
     yield ""
     yield from _condition_lines(checked)
 
@@ -253,17 +271,17 @@ def table_text(
     outcomes: Sequence[CaseOutcome],
     systems: Sequence[str],
     digests: Mapping[str, str],
-    wanted: int,
+    needed: Needed,
     notes: Sequence[str],
 ) -> str:
     """Return the verdict and the tables in Markdown.
 
-    `digests` has the SHA-256 of each suite's file, `wanted` is as in `verdict_lines`.
+    `digests` has the SHA-256 of each suite's file.
     """
     suites = by_suite(outcomes, [*digests], systems)
     cheaper = without_rivals(systems)
     compared = by_suite(outcomes, [*digests], cheaper)
-    lines = ["## Verdict", "", *verdict_lines(compared, suites, systems, wanted), ""]
+    lines = ["## Verdict", "", *verdict_lines(compared, suites, systems, needed), ""]
     lines += ["## Plans and the best worker alone", "", *difference_lines(compared, cheaper), ""]
     lines += ["## The plans", "", *plan_lines(compared), ""]
     lines += ["## All systems", "", *suite_lines(over_all(suites), systems), ""]

@@ -23,7 +23,7 @@ from conductor_cli.models.base import ScriptedModel, ScriptItem
 from tests.cli.stage import says
 from tests.evals.sample_outcomes import VERDICTS, used
 from tests.servers import Loopback, SeenRequest, Wire, loopback
-from training.planner import suites, suites_table
+from training.planner import suites, suites_models, suites_table
 
 SYSTEMS: Final = (
     "alone:larger",
@@ -278,11 +278,69 @@ async def chunks_from(model: Any, request: Request) -> list[Chunk]:
 @needs_sandbox
 def test_a_program_that_prints_nothing_says_so_and_keeps_its_tokens() -> None:
     inner = ScriptedModel([["```python\nx = 1\n```"]])
-    chunks = asyncio.run(chunks_from(suites.ProgramWriter(inner), REQUEST))
-    assert "".join(chunk.text for chunk in chunks) == suites.NOTHING_PRINTED
+    chunks = asyncio.run(chunks_from(suites_models.ProgramWriter(inner), REQUEST))
+    assert "".join(chunk.text for chunk in chunks) == suites_models.NOTHING_PRINTED
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.tokens_out == 1
     assert inner.requests[0].messages[-1].content.startswith("How many?\n\nWrite a Python program")
+
+
+ADDING: Final = (
+    "Write a function that adds 2.\n\nassert add(1) == 3\nassert add(2) == 4\nassert that it works"
+)
+
+
+def code_block(value: str) -> str:
+    return f"```python\ndef add(x):\n    return {value}\n```"
+
+
+@needs_sandbox
+def test_a_writer_of_code_repairs_it_until_the_stated_tests_pass() -> None:
+    inner = ScriptedModel([[code_block("1 + 2")], [code_block("x + 2")]])
+    request = Request(messages=(Message(role="user", content=ADDING),), temperature=0.0)
+    chunks = asyncio.run(chunks_from(suites_models.RepairingWriter(inner), request))
+    assert "".join(chunk.text for chunk in chunks) == code_block("x + 2")
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.tokens_out == 2
+    first, second = inner.requests
+    assert first.messages[-1].content == f"{ADDING}\n\n{suites_models.CODE_RULE}"
+    told = second.messages[-1].content
+    assert told.startswith("`assert add(2) == 4` fails: `add(2)` gives `3`.\nWrite the whole code")
+    assert second.messages[-2].content == code_block("1 + 2")
+
+
+@needs_sandbox
+def test_a_writer_of_code_answers_with_what_passes_most_tests() -> None:
+    values = ("1 / 0", "3", "x + 1 / 0", "4 - x / 0")
+    inner = ScriptedModel([[code_block(value)] for value in values])
+    request = Request(messages=(Message(role="user", content=ADDING),))
+    chunks = asyncio.run(chunks_from(suites_models.RepairingWriter(inner), request))
+    assert "".join(chunk.text for chunk in chunks) == code_block("3")
+    assert len(inner.requests) == suites_models.ATTEMPTS
+    told = [request.messages[-1].content for request in inner.requests[1:]]
+    assert told[0].startswith("`assert add(1) == 3` fails: ZeroDivisionError: division by zero")
+
+
+def test_a_task_without_tests_is_answered_once_with_code() -> None:
+    inner = ScriptedModel([[code_block("x")]])
+    chunks = asyncio.run(chunks_from(suites_models.RepairingWriter(inner), REQUEST))
+    assert "".join(chunk.text for chunk in chunks) == code_block("x")
+    assert len(inner.requests) == 1
+
+
+@needs_sandbox
+def test_workers_that_would_share_answers_are_refused(
+    table: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / "settings.toml"
+    text = settings.read_text()
+    larger = text[text.index("[workers.larger]") : text.index("[workers.smaller]")]
+    coder = larger.replace("workers.larger", "workers.coder") + 'tags = ["tests"]\n'
+    settings.write_text(text + coder)
+    assert table(1) == 1
+    assert (
+        "coder has the model and the options of a worker with other tags" in capsys.readouterr().err
+    )
 
 
 def test_a_reply_tells_processor_time_whatever_the_clock_says() -> None:
@@ -291,7 +349,9 @@ def test_a_reply_tells_processor_time_whatever_the_clock_says() -> None:
         0.2,
         Chunk(text="4", usage=Usage(calls=1, seconds=9.0), finish="stop"),
     ]
-    chunks = asyncio.run(chunks_from(suites.ProcessorTimed(ScriptedModel([script])), REQUEST))
+    chunks = asyncio.run(
+        chunks_from(suites_models.ProcessorTimed(ScriptedModel([script])), REQUEST)
+    )
     assert "".join(chunk.text for chunk in chunks) == "It is 4"
     assert chunks[-1].usage is not None
     assert 0 < chunks[-1].usage.seconds < 0.2
@@ -320,9 +380,10 @@ def outcomes_of(suite: str, signs: Mapping[str, str], tokens: int = 10) -> list[
     return made
 
 
-def made_table(wanted: int, made: list[CaseOutcome]) -> str:
+def made_table(wanted: int, made: list[CaseOutcome], rivals: int | None = None) -> str:
     digests = dict.fromkeys(("gsm8k", "mbpp"), "1" * 64)
-    return suites_table.table_text(made, SYSTEMS, digests, wanted, ["a note"])
+    needed = suites_table.Needed(answers=wanted, rivals=wanted if rivals is None else rivals)
+    return suites_table.table_text(made, SYSTEMS, digests, needed, ["a note"])
 
 
 GAIN: Final = {"conductor": "+" * 12, "others": "+" * 6 + "-" * 6}
@@ -399,6 +460,16 @@ def test_a_bound_that_right_answers_break_is_not_kept_whatever_a_vote_would_answ
     assert "- gsm8k: at least the best worker alone: 6 and 6 of 12 (alone:larger): **yes**" in text
     assert "- all: fewer tokens than vote: 10 and 100 a question: **yes**" in text
     assert "**No verdict yet**" in made_table(25, made)
+
+
+def test_tokens_may_be_compared_on_fewer_questions() -> None:
+    rivals = {"vote": "++" + "!" * 10, "moa": "++" + "!" * 10}
+    made = [*outcomes_of("gsm8k", {**GAIN, **rivals}), *outcomes_of("mbpp", {**GAIN, **rivals})]
+    text = made_table(12, made, rivals=2)
+    assert "**The bound is kept.**\nTokens are compared on 4 questions.\n" in text
+    assert "- gsm8k: at least the best worker alone: 12 and 6 of 12 (alone:larger)" in text
+    few = made_table(12, made, rivals=3)
+    assert "**No verdict yet**: the vote and the mixture have answered 2 of the 3 questions" in few
 
 
 def test_the_best_worker_of_each_suite_is_the_one_that_calibration_found() -> None:
