@@ -12,6 +12,7 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Final
 
 from conductor_cli.core.chat import Chunk, Message, Request
@@ -29,6 +30,7 @@ NOTHING_PRINTED: Final = "The program printed nothing."
 
 TESTS_TAG: Final = "tests"
 CODE_RULE: Final = "Answer with Python code alone, in one block."
+NO_TESTS: Final = "The task states no tests, so no code was written."
 ATTEMPTS: Final = 4  # The first one, and three repairs
 REPAIR_TEMPERATURE: Final = 0.7  # A greedy repair is often the same code
 PASSED: Final = "the test passes"  # Printed behind a test that raises nothing
@@ -107,12 +109,15 @@ class Attempt:
 class RepairingWriter(WrappedModel):
     """A model that writes Python, runs the tests that its task states, and repairs what fails.
 
-    It answers with the attempt that passes most tests, the first of equals. A task without tests is
-    answered once, with code, too.
+    It answers with the attempt that passes most tests, the first of equals. It is for tasks that
+    state tests, and says so of any other without a call of its model.
     """
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         tests = stated_tests(request.messages[-1].content)
+        if not tests:
+            yield Chunk(text=NO_TESTS, usage=Usage(cost=Decimal(0)), finish="stop")
+            return
         wanted = with_rule(request, CODE_RULE)
         asked = wanted
         usage = Usage()

@@ -321,11 +321,11 @@ def test_a_writer_of_code_answers_with_what_passes_most_tests() -> None:
     assert told[0].startswith("`assert add(1) == 3` fails: ZeroDivisionError: division by zero")
 
 
-def test_a_task_without_tests_is_answered_once_with_code() -> None:
-    inner = ScriptedModel([[code_block("x")]])
+def test_a_writer_of_code_declines_a_task_without_tests() -> None:
+    inner = ScriptedModel([])
     chunks = asyncio.run(chunks_from(suites_models.RepairingWriter(inner), REQUEST))
-    assert "".join(chunk.text for chunk in chunks) == code_block("x")
-    assert len(inner.requests) == 1
+    assert [chunk.text for chunk in chunks] == [suites_models.NO_TESTS]
+    assert not inner.requests
 
 
 @needs_sandbox
