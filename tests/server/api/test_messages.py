@@ -188,6 +188,55 @@ def test_a_change_of_a_tool_that_nobody_declared_is_refused() -> None:
     assert caught.value.param == "messages[1].content[0].tool.name"
 
 
+def compaction(summary: str | None) -> dict[str, Any]:
+    return {"type": "compaction", "content": summary, "cache_control": {"type": "ephemeral"}}
+
+
+def assistant(*blocks: object) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def test_a_summary_takes_the_place_of_what_stands_before_it() -> None:
+    """The server of Anthropic drops all blocks before the last one that has a content."""
+    picture = {"type": "image", "source": base64_source(png(), "image/png")}
+    request = parsed(
+        user(text("Old."), picture),
+        assistant(text("Older."), compaction("We spoke of tea."), text("Milk?")),
+        user(text("Yes.")),
+        assistant(compaction(None), text("And sugar?")),
+        user(text("No.")),
+        system="Be brief.",
+    )
+    system, summary, *talk = request.messages
+    assert system == Message(role="system", content="Be brief.")
+    assert summary.role == "user"
+    assert summary.content.startswith("The conversation before this was compacted to:\n")
+    assert 'name="summary">\nWe spoke of tea.\n' in summary.content
+    assert [(message.role, message.content) for message in talk] == [
+        ("assistant", "Milk?"),
+        ("user", "Yes."),
+        ("assistant", "And sugar?"),
+        ("user", "No."),
+    ]
+    assert not request.blobs
+    assert [file.text for file in request.texts.values()] == ["We spoke of tea."]
+    assert request.ignored == ("messages[].content[].cache_control",)
+
+
+@pytest.mark.parametrize(
+    ("turn", "param"),
+    [
+        (assistant(compaction("")), "messages[1].content[0].content"),
+        (user(compaction("Tea.")), "messages[1].content[0].type"),
+    ],
+    ids=["empty", "of the user"],
+)
+def test_a_summary_that_no_server_writes_is_refused(turn: dict[str, Any], param: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        parsed(user(text("Hi")), turn, user(text("Go on.")))
+    assert caught.value.param == param
+
+
 @pytest.mark.parametrize("content", ["abc", [text("ab"), text("c")]], ids=["text", "blocks"])
 def test_a_document_that_its_client_put_together_is_quoted(content: object) -> None:
     """The API calls it a custom content document."""

@@ -407,6 +407,10 @@ def late_instructions(texts: Iterable[str]) -> Iterator[Message]:
         yield Message(role="user", content=fence("system", text))
 
 
+COMPACTED_TO: Final = "The conversation before this was compacted to:"
+"""What is said to a worker above the summary of a conversation that its client has shortened."""
+
+
 class Part(Body):
     """A part of a content."""
 

@@ -18,6 +18,7 @@ from conductor_cli.core.question import fence
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.server.api.body_faults import MISSING, fault, quoted, refused, shown_word
 from conductor_cli.server.api.body_models import (
+    COMPACTED_TO,
     NO_SCREENS,
     AnswerFormat,
     Asking,
@@ -251,6 +252,22 @@ class _SystemBlock(Part):
             yield message.content
 
 
+class _CompactionBlock(Part):
+    """A summary, by Anthropic's servers, of all blocks before it, which it takes the place of.
+
+    Without a content it is of a compaction that failed, and changes nothing.
+    """
+
+    type: Literal["compaction"]
+    content: Annotated[str, Field(min_length=1)] | None = None
+
+    def take(self, files: AttachmentCollector) -> Iterator[Message]:
+        if self.content is not None:
+            # It may quote files of the conversation, so it is one for all rules about files
+            quotation = files.quote(self.content, "summary")
+            yield Message(role="user", content=f"{COMPACTED_TO}\n{quotation}")
+
+
 class _DroppedBlock(Part):
     """A block of an earlier reply that no worker needs: thinking, or what Anthropic itself did."""
 
@@ -290,6 +307,7 @@ _Block = Annotated[
     | Annotated[_SystemBlock, Tag("mid_conv_system")]
     | Annotated[_ToolChange, Tag("tool_addition")]
     | Annotated[_ToolChange, Tag("tool_removal")]
+    | Annotated[_CompactionBlock, Tag("compaction")]
     | Annotated[_DroppedBlock, Tag("dropped")],
     Discriminator(_kind_of_block),
 ]
@@ -300,7 +318,7 @@ _Content = Annotated[
 
 _ALLOWED: Final[Mapping[str, tuple[type[Body], ...]]] = {
     "user": (TextPart, _ImageBlock, _DocumentBlock, _ResultBlock, _SystemBlock),
-    "assistant": (TextPart, _CallBlock, _DroppedBlock),
+    "assistant": (TextPart, _CallBlock, _CompactionBlock, _DroppedBlock),
     "system": (TextPart, _ToolChange),
     "instructions": (TextPart,),
 }
@@ -457,9 +475,12 @@ def _read_turns(parsed: MessagesBody, files: AttachmentCollector) -> tuple[Messa
     if parsed.system is not None:
         texts = files.take(_allowed(parsed.system, "system", "instructions")).texts
         system = [text for text in texts if not text.startswith(BILLING)]
+    first, place = _beginning(parsed.messages)
     for number, turn in enumerate(parsed.messages):
         blocks = _allowed(turn.content, f"messages[{number}].content", turn.role)
-        content = files.take(blocks)
+        if number < first:
+            continue
+        content = files.take(blocks[place:] if number == first else blocks)
         if turn.role == "system" and not talk:
             system += content.texts
         elif turn.role == "system":
@@ -467,6 +488,7 @@ def _read_turns(parsed: MessagesBody, files: AttachmentCollector) -> tuple[Messa
         elif turn.role == "assistant":
             # The texts of one reply are one text, which other blocks interrupt.
             calls = tuple(piece for piece in content.pieces if isinstance(piece, ToolCall))
+            talk += [piece for piece in content.pieces if isinstance(piece, Message)]
             if content.texts or calls:
                 talk.append(
                     Message(role="assistant", content="".join(content.texts), tool_calls=calls)
@@ -477,6 +499,20 @@ def _read_turns(parsed: MessagesBody, files: AttachmentCollector) -> tuple[Messa
             if content.texts or content.attachments or not results:
                 talk.append(content.message("user", joint="\n\n"))
     return with_system_text((text for text in system if text.strip()), talk)
+
+
+def _beginning(turns: Sequence[_MessagesTurn]) -> tuple[int, int]:
+    """Return the numbers of the turn and of its block at which the conversation begins.
+
+    It is the last summary, else the first block.
+    """
+    for number in range(len(turns) - 1, -1, -1):
+        content = turns[number].content
+        for place in range(len(content) - 1, -1, -1):
+            block = content[place]
+            if isinstance(block, _CompactionBlock) and block.content is not None:
+                return number, place
+    return 0, 0
 
 
 def _allowed(blocks: list[Any], where: str, role: str) -> list[Any]:

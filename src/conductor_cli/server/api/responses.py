@@ -18,6 +18,7 @@ from conductor_cli.core.mappings import without_keys
 from conductor_cli.core.question import fence
 from conductor_cli.server.api.body_faults import MISSING, fault, quoted, refused, shown_word
 from conductor_cli.server.api.body_models import (
+    COMPACTED_TO,
     AnswerFormat,
     AttachmentCollector,
     Body,
@@ -448,5 +449,4 @@ def read_compaction(content: str, where: str, files: AttachmentCollector) -> Mes
         quotation = files.quote(summary, "summary")
     else:
         quotation = fence("summary", summary)
-    text = f"The conversation before this was compacted to:\n{quotation}"
-    return Message(role="user", content=text)
+    return Message(role="user", content=f"{COMPACTED_TO}\n{quotation}")
