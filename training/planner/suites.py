@@ -105,6 +105,7 @@ class Questions:
 def draw_questions(directory: Path, seed: int, calibration: int) -> Questions:
     """Draw the questions of each suite from its file in a directory.
 
+    Those of the table are the same from `CALIBRATION` questions on: more come from behind them.
     Raises `UsageError` for a file that is missing, or is none of its suite.
     """
     digests = dict[str, str]()
@@ -119,8 +120,10 @@ def draw_questions(directory: Path, seed: int, calibration: int) -> Questions:
             if name != "mbpp" or int(case.id) in MBPP_TEST
         ]
         Random(f"{seed} {name}").shuffle(cases)
-        first.append(cases[:calibration])
-        rest.append(cases[calibration : calibration + QUESTIONS])
+        begin = min(calibration, CALIBRATION)
+        end = begin + QUESTIONS
+        first.append([*cases[:begin], *cases[end : end + calibration - begin]])
+        rest.append(cases[begin:end])
     return Questions(
         calibration=tuple(chain.from_iterable(zip(*first, strict=True))),
         asked=tuple(chain.from_iterable(zip(*rest, strict=False))),

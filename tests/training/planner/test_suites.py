@@ -268,6 +268,19 @@ def test_the_first_questions_are_the_same_however_many_are_asked(questions: Path
     assert suites.draw_questions(questions, 2, 2) != drawn
 
 
+def test_more_questions_for_the_cards_leave_those_of_the_table(
+    questions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suites, "CALIBRATION", 1)
+    monkeypatch.setattr(suites, "QUESTIONS", 2)
+    few = suites.draw_questions(questions, 1, 1)
+    more = suites.draw_questions(questions, 1, 3)
+    assert more.asked == few.asked
+    assert len(more.calibration) == 3 * len(few.calibration)
+    assert set(few.calibration) < set(more.calibration)
+    assert not set(more.calibration) & set(more.asked)
+
+
 REQUEST: Final = Request(messages=(Message(role="user", content="How many?"),))
 
 
