@@ -171,13 +171,43 @@ def test_other_numbers_are_wrong(text: str, answer: str) -> None:
     assert not right("number", text, answer)
 
 
-def test_an_expected_number_may_be_money_or_a_percentage_and_nothing_else() -> None:
-    can_match = SCORERS["number"].can_match
-    assert all(can_match(answer, ()) for answer in ("-4", "1,000", "$5", "50%", "1e6", ".5", " 7 "))
-    assert not any(
-        can_match(answer, ())
-        for answer in ("", "four", "4 apples", "4 5", "1/2", "--4", "9" * 5000)
-    )
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "-4",
+        "1,000",
+        "$5",
+        "50%",
+        "1e6",
+        ".5",
+        " 7 ",
+        "2/6",
+        "-3/4",
+        "1 1/2",
+        "½",
+        "3 million",
+        r"\frac{2}{6}",
+        r"$\frac{1}{2}$",
+        "so: #### 2/6",
+    ],
+)
+def test_an_expected_number_may_be_in_any_form_of_an_answer(answer: str) -> None:
+    assert SCORERS["number"].can_match(answer, ())
+    assert right("number", f"The answer is {answer.removeprefix('so: #### ')}.", answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["", "four", "4 apples", "4 5", "1/2 cup", "1/0", "9/11/2001", "1/2 or 3", "--4", "9" * 5000],
+)
+def test_an_expected_number_is_nothing_but_one_number(answer: str) -> None:
+    assert not SCORERS["number"].can_match(answer, ())
+
+
+def test_an_expected_fraction_is_the_same_number_in_other_words() -> None:
+    assert right("number", "It is 1/3.", "2/6")
+    assert right("number", "It is 0.33333333.", "2/6")
+    assert not right("number", "It is 2.", "2/6")
 
 
 @pytest.mark.parametrize(

@@ -634,3 +634,10 @@ def is_one_number(text: str) -> bool:
     bare = plain_text(text).strip().removesuffix("%").strip()
     match = re.fullmatch(_WHOLE, bare)
     return match is not None and len(bare) <= MAX_NUMBER
+
+
+def is_written_number(text: str) -> bool:
+    """Return whether the text is one number in any form: `2/6`, `1 1/2`, `½`, `3 million`."""
+    plain = plain_text(text).strip()
+    number = next(find_numbers(plain), None)
+    return number is not None and (number.start, number.end) == (0, len(plain))

@@ -51,7 +51,11 @@ from conductor_cli.evals import answer_words as words
 from conductor_cli.evals import mathematics, programs
 from conductor_cli.evals.choice_answers import extract_choice
 from conductor_cli.evals.exact_answers import contains, extract_exact, is_exact, is_text
-from conductor_cli.evals.number_answers import given_number, is_one_number
+from conductor_cli.evals.number_answers import (
+    given_number,
+    is_one_number,
+    is_written_number,
+)
 from conductor_cli.evals.published_answers import is_rlpr, mmlu_pro_letter, rlpr_answer
 from conductor_cli.evals.score import Score
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
@@ -130,7 +134,8 @@ def _is_number(text: str, answer: str, _: Sequence[str] = ()) -> bool:
 
 def _is_one_number(answer: str, _: Sequence[str] = ()) -> bool:
     """Return whether the expected answer is one number, or ends as those of GSM8K: `#### 18`."""
-    return is_one_number(answer.rpartition("####")[2])
+    number = answer.rpartition("####")[2]
+    return is_one_number(number) or is_written_number(number)
 
 
 _RULES: Final = (
