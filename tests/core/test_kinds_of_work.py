@@ -83,26 +83,37 @@ def test_every_worker_is_ranked_once_for_every_kind() -> None:
 
 
 def test_a_row_has_no_worker_that_is_much_worse_than_its_best() -> None:
-    workers = [worker("ann", code=0.9, math=0.9), worker("ben", code=0.5, math=0.8), worker("cem")]
-    assert [ranked.name for ranked in row_for("code", workers)] == ["ann", "cem"]
+    workers = [
+        worker("ann", code=0.9, math=0.9),
+        worker("ben", code=0.5, math=0.8),
+        worker("cem"),
+        worker("dan"),
+    ]
+    assert [ranked.name for ranked in row_for("code", workers)] == ["ann", "cem", "dan"]
     assert [ranked.name for ranked in row_for("math", workers)] == ["ann", "ben", "cem"]
 
 
-def test_a_row_has_a_second_worker_even_if_it_is_much_worse() -> None:
-    """A question may ask for somebody else than the author."""
-    workers = [worker("ann", code=0.9), worker("ben", code=0.3), worker("cem", code=0.5)]
-    assert [ranked.name for ranked in row_for("code", workers)] == ["ann", "cem"]
+def test_a_row_has_three_workers_even_if_they_are_much_worse() -> None:
+    """A question may ask for people who work apart."""
+    workers = [
+        worker("ann", code=0.9),
+        worker("ben", code=0.3),
+        worker("cem", code=0.5),
+        worker("dan", code=0.2),
+    ]
+    assert [ranked.name for ranked in row_for("code", workers)] == ["ann", "cem", "ben"]
     assert [ranked.name for ranked in row_for("code", workers[:1])] == ["ann"]
 
 
-def test_the_second_of_a_row_is_nobody_who_is_known_to_be_poor_at_it() -> None:
+def test_the_others_of_a_row_are_nobody_who_is_known_to_be_poor_at_it() -> None:
     """Where another one is good at least at what is common to all kinds."""
     workers = [
         worker("ann", analysis=0.9),
         worker("ben", analysis=0.14, debugging=0.7),
         worker("cem", facts=0.6),
+        worker("dan", facts=0.5),
     ]
-    assert [ranked.name for ranked in row_for("reasoning", workers)] == ["ann", "cem"]
+    assert [ranked.name for ranked in row_for("reasoning", workers)] == ["ann", "cem", "dan"]
 
 
 def test_a_row_without_figures_has_three_workers() -> None:
@@ -111,10 +122,15 @@ def test_a_row_without_figures_has_three_workers() -> None:
 
 
 def test_no_worker_outside_the_row_of_its_kind_can_be_written() -> None:
-    workers = [worker("ann", code=0.9), worker("ben", code=0.8), worker("cem", code=0.5)]
+    workers = [
+        worker("ann", code=0.9),
+        worker("ben", code=0.8),
+        worker("cem", code=0.5),
+        worker("dan", code=0.3),
+    ]
     grammar = grammar_over(workers)
-    assert '"code " ("A" | "B")' in grammar
-    assert '"frontend " ("A" | "B")' in grammar
+    assert '"code " ("A" | "B" | "C")' in grammar
+    assert '"frontend " ("A" | "B" | "C")' in grammar
 
 
 def test_a_row_with_a_worker_that_is_not_available_is_made_of_the_others() -> None:
@@ -124,11 +140,16 @@ def test_a_row_with_a_worker_that_is_not_available_is_made_of_the_others() -> No
         worker("ben", code=0.5),
         worker("cem", code=0.45, falconry=0.9),
         worker("dan", code=0.3),
+        worker("eva", code=0.2),
     ]
-    assert '"code " ("B" | "C")' in grammar_over(workers, available=("ben", "cem", "dan"))
-    assert '"code " ("A" | "B")' in grammar_over(workers, available=("ann", "ben", "dan"))
+    assert '"code " ("B" | "C" | "D")' in grammar_over(workers, available=workers_but("ann"))
+    assert '"code " ("A" | "B" | "D")' in grammar_over(workers, available=workers_but("cem"))
     assert '"code " ("A" | "D")' in grammar_over(workers, available=("ann", "dan"))
     assert '"falconry " ("A" | "B")' in grammar_over(workers, available=("ann", "ben"))
+
+
+def workers_but(absent: str) -> tuple[str, ...]:
+    return tuple(name for name in ("ann", "ben", "cem", "dan", "eva") if name != absent)
 
 
 def test_the_prompt_shows_the_same_rows_whoever_is_not_available() -> None:

@@ -185,7 +185,7 @@ COMMON_TAGS: Final = (
 """Tags that stand in where cards have none of a kind's."""
 
 
-MIN_IN_ROW: Final = 2  # Workers of a row of the table of kinds, where there are so many
+MIN_IN_ROW: Final = 3  # Workers of a row of the table of kinds, where there are so many
 MAX_IN_ROW: Final = 3
 NEARLY_AS_GOOD: Final = 0.8  # The share of the best figure that another worker of a row needs
 
@@ -202,8 +202,8 @@ def row_for(kind_or_tag: str, workers: Sequence[Worker]) -> list[Worker]:
     """Return the workers to choose from for a kind of work or a tag of cards, the best one first.
 
     They are at most `MAX_IN_ROW`, and none is much worse than the best: a check by a far weaker
-    worker is worth less than one by a good one. Only where no other is left the next best is in the
-    row, because a question may ask for somebody else than the author.
+    worker is worth less than one by a good one. Where fewer than `MIN_IN_ROW` are left, the row has
+    the next best all the same: a question may ask for three people who work apart.
     """
     if kind_or_tag in KINDS:
         ranked = rank_by_kind(kind_or_tag, workers)
@@ -214,20 +214,19 @@ def row_for(kind_or_tag: str, workers: Sequence[Worker]) -> list[Worker]:
     for name, figure in ranked.items():
         if best is None or figure is None or figure >= NEARLY_AS_GOOD * best:
             row.append(name)
-    if len(row) < MIN_IN_ROW:
-        row += _next_best(ranked, MIN_IN_ROW - len(row))
+    others = {name: figure for name, figure in ranked.items() if name not in row}
+    row += _next_best(others, MIN_IN_ROW - len(row))
     by_name = {worker.name: worker for worker in workers}
     return [by_name[name] for name in row[:MAX_IN_ROW]]
 
 
-def _next_best(ranked: Mapping[str, float | None], count: int) -> list[str]:
-    """Return the names of those after the first with the highest figures, whatever they are for.
+def _next_best(others: Mapping[str, float | None], count: int) -> list[str]:
+    """Return the names of at most `count` others with the highest figures, whatever they are for.
 
     A poor figure for a kind says more against a worker than a good one for what is common to all.
     """
-    others = list(ranked.items())[1:]
-    by_figure = sorted(others, key=lambda item: item[1] or 0.0, reverse=True)
-    return [name for name, _ in by_figure[:count]]
+    by_figure = sorted(others.items(), key=lambda item: item[1] or 0.0, reverse=True)
+    return [name for name, _ in by_figure[: max(0, count)]]
 
 
 def rank_by_kind(kind: str, workers: Sequence[Worker]) -> dict[str, float | None]:
