@@ -266,6 +266,7 @@ def test_an_expected_fraction_is_the_same_number_in_other_words() -> None:
         "Correct answer – C",
         r"The speed is \(\boxed{80 \text{ m/h}}\). The correct choice is \(\boxed{C}\).",
         r"\[\boxed{25\%}\] The answer is $\boxed{\text{(C)}}$.",
+        r"The limit is \(\boxed{k}\). The correct choice is \(\boxed{C}\).",
     ],
 )
 def test_choice_finds_the_letter(text: str) -> None:

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from string import ascii_uppercase
 from typing import Final, Literal
 
@@ -115,7 +116,8 @@ def extract_choice(text: str, choices: Sequence[str]) -> str:
     """
     text = words.without_thinking(words.end_of(text))
     # A value in a box before it is no other letter: "It is \boxed{80}. The choice is \boxed{C}."
-    if mathematics.last_box(text, _is_letter) == mathematics.EMPTY_BOX:
+    is_letter = partial(_is_letter, choices=choices)
+    if mathematics.last_box(text, is_letter) == mathematics.EMPTY_BOX:
         return ""
     plain = _MARKS.sub("", _ANGLED.sub(r"\1", words.unify_characters(text))).strip()
     mentions = _find_mentions(plain, choices)
@@ -251,9 +253,10 @@ def _letter_alone(plain: str, choices: Sequence[str]) -> str:
     return ""
 
 
-def _is_letter(content: str) -> bool:
-    """Return whether a box holds a letter and nothing else."""
-    return _ONLY.fullmatch(_without_marks(content)) is not None
+def _is_letter(content: str, choices: Sequence[str]) -> bool:
+    """Return whether a box holds the letter of a choice and nothing else. `k` may be a value."""
+    match = _ONLY.fullmatch(_without_marks(content))
+    return match is not None and bool(_offered([match[1]], choices))
 
 
 def _without_symbols(line: str) -> str:
