@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from decimal import Decimal
 from itertools import chain
 from typing import Any
@@ -307,6 +308,25 @@ def test_tools_as_clients_of_mistral_send_them_are_functions() -> None:
     assert (read.tool_choice, read.ignored) == ("required", ())
     with pytest.raises(RequestError, match=r"tools\[0\]\.type is missing"):
         parsed(tools=[{"name": "edit"}])
+
+
+def test_a_choice_and_calls_as_clients_of_mistral_send_them_are_read() -> None:
+    """A choice may lack its type, and the arguments of a call may be an object."""
+    call = {"id": "c12345678", "function": {"name": "edit", "arguments": {"a": "ß"}}}
+    read = parsed(
+        [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "content": "Done.", "tool_call_id": "c12345678", "name": "edit"},
+        ],
+        tools=[{"function": EDIT["function"]}],
+        tool_choice={"function": {"name": "edit"}},
+    )
+    assert isinstance(read.tool_choice, Tool)
+    assert read.tool_choice.name == "edit"
+    assert json.loads(read.messages[1].tool_calls[0].arguments) == {"a": "ß"}
+    with pytest.raises(RequestError, match=r"tool_choice\.type is missing"):
+        parsed(tools=[EDIT], tool_choice={"name": "edit"})
 
 
 @pytest.mark.parametrize(

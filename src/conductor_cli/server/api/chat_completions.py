@@ -7,10 +7,11 @@ The last chunk has the object `conductor` of `server/api/encoding.py`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from conductor_cli.core.chat import Finish, Message, ToolCall
 from conductor_cli.server.api.body_faults import MISSING, fault, refused, shown_word
@@ -151,9 +152,19 @@ def finish_of(answer: ServedAnswer) -> str:
 # Requests
 
 
+def _as_text(arguments: object) -> object:
+    """Return arguments that are an object as the text that they are elsewhere.
+
+    Mistral's clients send either.
+    """
+    return json.dumps(arguments) if isinstance(arguments, dict) else arguments
+
+
 class _Function(Body):
     name: str
-    arguments: str | None = None
+    arguments: Annotated[
+        str | None, BeforeValidator(_as_text, json_schema_input_type=str | dict[str, Any] | None)
+    ] = None
     input: Any = None  # of a custom tool
 
     def read(self, call_id: str) -> ToolCall:

@@ -149,22 +149,27 @@ class _FunctionSpec(Body):
     format: Any = None  # of a custom tool
 
 
-class _ToolEntry(_FunctionSpec):
-    """A tool, or a namespace of `tools`."""
+class _Typed(Body):
+    """A tool, or a choice of one, whose type may be missing, as in what Mistral's clients send."""
 
     type: str
     function: _FunctionSpec | None = None
-    custom: _FunctionSpec | None = None
-    environment: Any = None  # where a shell runs
-    tools: BoundedList[_ToolEntry] | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _take_for_function(cls, value: object) -> object:
-        """Return a tool without a type as the function that it holds, as Mistral's clients send."""
+        """Return what has no type as the function that it holds."""
         if isinstance(value, dict) and value.get("type") is None and value.get("function"):
             return {**value, "type": "function"}
         return value
+
+
+class _ToolEntry(_FunctionSpec, _Typed):
+    """A tool, or a namespace of `tools`."""
+
+    custom: _FunctionSpec | None = None
+    environment: Any = None  # where a shell runs
+    tools: BoundedList[_ToolEntry] | None = None
 
     @property
     def is_client_run(self) -> bool:
@@ -190,13 +195,11 @@ class _Allowed(Body):
     tools: BoundedList[ToolChoiceField]
 
 
-class ToolChoiceField(Body):
+class ToolChoiceField(_Typed):
     """A choice among the tools: a mode, one function, or a mode and the functions allowed."""
 
-    type: str
     name: str | None = None
     namespace: str | None = None
-    function: _FunctionSpec | None = None
     custom: _FunctionSpec | None = None
     mode: str | None = None
     tools: BoundedList[ToolChoiceField] | None = None
