@@ -87,9 +87,10 @@ def test_kimi_is_sent_ids_that_name_their_tools() -> None:
     assert sent[3]["tool_calls"][1]["extra_content"] == extra["extra_content"]["call_2"]
 
 
-def test_ids_of_kimi_stay_as_they_are_in_the_api_of_anthropic() -> None:
-    kimi = "functions.mcp__github__create_pull_request_review:0"
-    request = talk(spoken("user", "Warm?"), *called(kimi))
+@pytest.mark.parametrize("given", ["functions.weather:0", "toolu_01AbC", LONG])
+def test_kimi_is_sent_ids_that_name_their_tools_in_the_api_of_anthropic_too(given: str) -> None:
+    """Another worker may have made the calls."""
+    request = talk(spoken("user", "Warm?"), *called(given))
     sent = sent_to("anthropic", request, model="kimi-k2-thinking").json["messages"]
-    assert sent[-2]["content"][-1]["id"] == kimi
-    assert sent[-1]["content"][0]["tool_use_id"] == kimi
+    assert sent[-2]["content"][-1]["id"] == "functions.weather:0"
+    assert sent[-1]["content"][0]["tool_use_id"] == "functions.weather:0"

@@ -363,11 +363,11 @@ def with_short_descriptions(body: Mapping[str, Any], most: int) -> dict[str, Any
 def messages_for(model: str, messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return messages as chat completions takes them for a model."""
     if is_kimi(model):
-        messages = _with_kimi_ids(messages)
+        messages = with_kimi_ids(messages)
     return plain_messages(messages, id_of_chat(model))
 
 
-def _with_kimi_ids(messages: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def with_kimi_ids(messages: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield messages whose calls have ids of the form `functions.NAME:NUMBER`.
 
     The chat template of Kimi's models shows them the id of a call, and its name nowhere else. Where

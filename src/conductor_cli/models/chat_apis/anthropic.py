@@ -32,6 +32,7 @@ from conductor_cli.models.chat_body import (
     STOP_SEQUENCE,
     arguments_object,
     system_texts,
+    with_kimi_ids,
 )
 from conductor_cli.models.tool_schemas import is_kimi, plain_id
 
@@ -304,9 +305,10 @@ class AnthropicMessages(ChatApi):
         system = system_texts(body["messages"])
         if system:
             sent["system"] = "\n\n".join(system)
-        # Kimi's models know their calls by the ids
-        call_id = str if is_kimi(str(body["model"])) else plain_id
-        sent["messages"] = _turns(body["messages"], call_id)
+        if is_kimi(str(body["model"])):
+            sent["messages"] = _turns(with_kimi_ids(body["messages"]), str)
+        else:
+            sent["messages"] = _turns(body["messages"], plain_id)
         if "stop" in body:
             sent["stop_sequences"] = body["stop"]
         # The API demands a limit, and the tokens of thinking count towards it.
