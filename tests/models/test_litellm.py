@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import Message, Request
+from conductor_cli.core.chat import Message, Request, Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.litellm import LiteLLM, error_reason, preload_litellm
+from conductor_cli.models.tool_schemas import api_key
 from tests.models.kit import (
     BYTES,
     CHART,
@@ -276,6 +277,39 @@ def test_a_server_behind_litellm_may_take_neither_the_order_nor_a_system_message
     assert server.requests[-1].json["messages"] == [
         {"role": "user", "content": "Be brief.\n\nRules.\n\nWarm?"}
     ]
+
+
+@pytest.mark.parametrize(
+    ("message", "taken", "told"),
+    [
+        (
+            "Invalid schema for function 'lists': In context=(…), array schema missing items.",
+            {"names": {"type": "array", "items": {}}, "城市": {}},
+            "arrays that do not say what they hold; sent as arrays of anything",
+        ),
+        (
+            "tools.0.custom.input_schema.properties: Property keys should match pattern '^[a-z]$'",
+            {"names": {"type": "array"}, api_key("城市", is_ascii=True): {"title": "城市"}},
+            "names of arguments in other scripts; sent with other names, and their own as titles",
+        ),
+    ],
+)
+def test_a_server_behind_litellm_is_sent_the_schemas_that_it_takes(
+    message: str, taken: dict[str, Any], told: str
+) -> None:
+    """Azure and gateways are at addresses of their own, and refuse the whole request."""
+
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        if request.json["tools"][0]["function"]["parameters"]["properties"] == taken:
+            return await fine(request, wire)
+        return await wire.json({"error": {"message": message, "type": "invalid"}}, 400)
+
+    parameters = {"properties": {"names": {"type": "array"}, "城市": {}}}
+    asked = replace(ASKED, tools=(Tool(name="lists", parameters=parameters),))
+    with loopback(script) as server:
+        both = play(LiteLLM("openai/m", key="k", base_url=f"{server.url}/v1"), asked, asked)
+    assert [notes(chunks) for chunks in both] == [[f"openai/m does not accept {told}"], []]
+    assert len(server.requests) == 3
 
 
 def test_what_a_client_asks_litellm_for_is_told_each_time() -> None:

@@ -14,6 +14,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.presets import Preset
 from conductor_cli.models.tool_schemas import (
+    SchemaForm,
     api_key,
     api_name,
     object_schema,
@@ -379,9 +380,69 @@ def test_only_anthropic_is_sent_other_letters_than_those_of_an_argument(
     ]
 
 
+REFUSED_KEYS = (
+    "tools.0.custom.input_schema.properties: Property keys should match pattern "
+    "'^[a-zA-Z0-9_.-]{1,64}$'"
+)
+
+
+async def as_claude(request: SeenRequest, wire: Wire) -> None:
+    """A gateway that has a Claude behind a name of its own."""
+    properties = request.json["tools"][0]["function"]["parameters"]["properties"]
+    if all(name.isascii() for name in properties):
+        return await fine(request, wire)
+    return await wire.json({"error": {"message": REFUSED_KEYS}}, 400)
+
+
+def test_a_gateway_whose_model_takes_no_other_letters_is_sent_none() -> None:
+    """The whole request is refused, and nothing else says which model is behind a name."""
+    asked = user_request(tools=(Tool(name="odd", parameters=SCRIPTS),))
+    (first, second), requests = in_turn("chat completions", as_claude, asked, asked)
+    assert [text(chunks) for chunks in (first, second)] == ["Yes.", "Yes."]
+    assert notes(first)[0].endswith(
+        "names of arguments in other scripts; sent with other names, and their own as titles"
+    )
+    assert (notes(second), len(requests)) == ([], 3)
+
+
+ALIKE: dict[str, Any] = {
+    "properties": {"操作": {"type": "string"}, "应用名": {}, "a.b": {}, "a_b": {}, "城市1": {}},
+    "required": ["操作"],
+}
+
+
+def test_arguments_that_a_server_takes_for_one_are_sent_apart() -> None:
+    """llama-server drops all but one of those that differ only in such letters and marks."""
+    tools = (Tool(name="odd", parameters=ALIKE),)
+    seen: list[str] = []
+
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        parameters = request.json["tools"][0]["function"]["parameters"]
+        seen.extend(parameters["properties"])
+        assert parameters["required"] == seen[:1]
+        speaker = Speaker(request, wire)
+        await speaker.begin()
+        await speaker.call("odd", json.dumps(dict.fromkeys(seen, 1)))
+        await speaker.end()
+
+    chunks, _ = asked_by("chat completions", script, user_request(tools=tools))
+    assert len({re.sub("[^A-Za-z0-9-]+", "-", name) for name in seen}) == 5
+    assert seen[-1] == "城市1"
+    (call,) = calls(chunks)
+    assert json.loads(call.arguments) == dict.fromkeys(ALIKE["properties"], 1)
+
+
+def test_a_known_provider_is_sent_the_names_of_arguments_as_they_are() -> None:
+    asked = user_request(tools=(Tool(name="odd", parameters=ALIKE),))
+    with loopback(fine) as server:
+        play(ChatApiModel("m", server.url, preset=Preset(base_url=server.url)), asked)
+    (seen,) = server.requests
+    assert seen.json["tools"][0]["function"]["parameters"] == {"type": "object", **ALIKE}
+
+
 def test_an_argument_with_another_name_keeps_its_own_as_its_title() -> None:
     assert all(name.isascii() for name in PLAIN_KEYS)
-    offered = with_api_keys(object_schema(SCRIPTS), is_ascii=True)
+    offered = with_api_keys(object_schema(SCRIPTS), SchemaForm(ascii_keys=True))
     assert dict(zip(PLAIN_KEYS, offered["properties"].values(), strict=True)) == {
         PLAIN_KEYS[0]: {"title": "城市", "type": "string"},
         PLAIN_KEYS[1]: {"title": "Größe"},

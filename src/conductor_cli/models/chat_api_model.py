@@ -41,15 +41,17 @@ from conductor_cli.models.refusals import (
     CONSTRAINT_FIELDS,
     DESCRIPTIONS,
     MAX_TOKENS_FIELDS,
+    OTHER_SCRIPTS,
+    SCHEMA_INSTEAD,
     STOPS,
     STREAM_FIELDS,
     UNKNOWN_ITEMS,
     allowed_amount,
     largest_output,
+    refused_in_schemas,
     refuses_image_detail,
     refuses_thinking,
     refuses_tool_choice,
-    refuses_unknown_items,
     rejected_parameter,
     shorter_output,
 )
@@ -61,7 +63,7 @@ from conductor_cli.models.stream_decoder import (
     reply_limit,
 )
 from conductor_cli.models.strict_turns import INSTEAD, in_forms, refused_form
-from conductor_cli.models.tool_schemas import is_claude
+from conductor_cli.models.tool_schemas import SchemaForm, is_claude
 from conductor_cli.models.worker_options import own_setting, rejected_setting
 from conductor_cli.system.threads import run_in_thread_if_large
 
@@ -106,8 +108,9 @@ class ChatApiModel:
         self.features: Features = self._api.features & preset.features
         self._form = preset.form
         self._schemas = preset.schemas
-        is_known_provider = not preset.local and base_url.rstrip("/") == preset.base_url.rstrip("/")
-        self._with_items = self._api.with_items or is_known_provider
+        self._is_provider = not preset.local and base_url.rstrip("/") == preset.base_url.rstrip("/")
+        """Whether this is a known provider at its own address, and no server of others."""
+        self._with_items = self._api.with_items or self._is_provider
         """Whether arrays in the schemas of tools say what they hold, without a refusal."""
         self._secrets = secrets or Secrets()
         self._secrets.add(key)
@@ -328,14 +331,13 @@ class ChatApiModel:
             return []
         untold -= self._api.additions(self._body(request, frozenset())).keys()
         self._noted |= self._dropped
-        instead = dict(INSTEAD)
+        instead = {**INSTEAD, **SCHEMA_INSTEAD}
         for field_name in MAX_TOKENS_FIELDS:
             instead[field_name] = f"as {self._max_tokens_field(self._dropped)}"
         for what, most in self._limits.items():
             unit = " characters of each" if what == DESCRIPTIONS else ""
             instead[what] = f"the first {most:,}{unit}"
         instead[ORIGINAL_DETAIL] = "as high"
-        instead[UNKNOWN_ITEMS] = "as arrays of anything"
         accepts = f"{self._server.name} does not accept"
         notes = []
         for field_name in sorted(untold):
@@ -386,8 +388,9 @@ class ChatApiModel:
             return dropped | {detail}
         if "thinking" in body and refuses_thinking(error.reported):
             return dropped | {"thinking"}
-        if UNKNOWN_ITEMS not in dropped and refuses_unknown_items(error.reported):
-            return dropped | {UNKNOWN_ITEMS}
+        in_schemas = refused_in_schemas(error.reported)
+        if in_schemas and in_schemas not in dropped:
+            return dropped | {in_schemas}
         is_forced = body.get("tool_choice", "none") != "none"
         if is_forced and refuses_tool_choice(error.reported):
             return dropped | {"tool_choice"}
@@ -472,8 +475,7 @@ class ChatApiModel:
             options,
             self._preset.budget,
             limit_field,
-            ascii_keys=self._api.ascii_keys or is_claude(self._model),
-            with_items=self._with_items or UNKNOWN_ITEMS in dropped,
+            self._schema_form(dropped),
         )
         body |= structured_output.constraint_fields(request, self._form, dropped)
         messages = body["messages"]
@@ -492,6 +494,15 @@ class ChatApiModel:
             if value is not None and name not in dropped:
                 kept[name] = value
         return kept
+
+    def _schema_form(self, dropped: frozenset[str]) -> SchemaForm:
+        """Return in which form the schemas of tools are sent."""
+        is_refused = OTHER_SCRIPTS in dropped
+        return SchemaForm(
+            ascii_keys=self._api.ascii_keys or is_claude(self._model) or is_refused,
+            distinct_keys=not self._is_provider,
+            with_items=self._with_items or UNKNOWN_ITEMS in dropped,
+        )
 
     def _fitting_budget(self, request: Request) -> int | None:
         """Return what a model may think in a reply that is shorter than its budget; else None."""

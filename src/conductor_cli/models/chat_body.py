@@ -39,6 +39,8 @@ from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.models.base import lower_limit
 from conductor_cli.models.presets import ThinkingField
 from conductor_cli.models.tool_schemas import (
+    PLAIN_FORM,
+    SchemaForm,
     api_name,
     id_of_chat,
     is_kimi,
@@ -268,25 +270,23 @@ def _budget_fields(form: ThinkingField, tokens: int | None) -> dict[str, Any]:
     return {"reasoning": {"enabled": False}}
 
 
-def request_body(  # noqa: PLR0913 - how servers differ
+def request_body(
     request: Request,
     options: Mapping[str, Any],
     budget: ThinkingField,
     max_tokens_field: str = "max_tokens",
-    *,
-    ascii_keys: bool = False,
-    with_items: bool = False,
+    form: SchemaForm = PLAIN_FORM,
 ) -> dict[str, Any]:
     """Return the body of a streamed request in OpenAI's form, with a worker's own settings.
 
-    It has None for what is not set. What else is asked is that of `chat_fields`.
+    It has None for what is not set. The schemas of tools are in `form`.
     """
     max_tokens = lower_limit(request.max_tokens, options.get("max_tokens"))
     temperature = request.temperature
     if temperature is None:
         temperature = options.get("temperature")
     return {
-        **chat_fields(request, ascii_keys=ascii_keys, with_items=with_items),
+        **chat_fields(request, form),
         **request.sampling,
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -300,13 +300,10 @@ def request_body(  # noqa: PLR0913 - how servers differ
     }
 
 
-def chat_fields(
-    request: Request, *, ascii_keys: bool = False, with_items: bool = False
-) -> dict[str, Any]:
+def chat_fields(request: Request, form: SchemaForm = PLAIN_FORM) -> dict[str, Any]:
     """Return the messages of a request, and its tools with what is to be done with them.
 
-    With `ascii_keys` the names of arguments are of ASCII alone, and `with_items` each array in them
-    says what it holds.
+    Their schemas are in `form`.
     """
     messages = _without_blank(request.messages)
     fields: dict[str, Any] = {
@@ -321,8 +318,8 @@ def chat_fields(
             function["description"] = tool.description
         # A tool without arguments has an empty object of them: servers refuse a schema that is no
         # object's.
-        schema = object_schema(tool.parameters, with_items=with_items)
-        function["parameters"] = with_api_keys(schema, is_ascii=ascii_keys)
+        schema = object_schema(tool.parameters, with_items=form.with_items)
+        function["parameters"] = with_api_keys(schema, form)
         fields["tools"].append({"type": "function", "function": function})
     if isinstance(request.tool_choice, Tool):
         fields["tool_choice"] = {

@@ -48,11 +48,18 @@ from conductor_cli.models.chat_body import (
     with_texts,
 )
 from conductor_cli.models.http import bound_response, reason_of, routed
-from conductor_cli.models.refusals import refuses_image_detail, rejected_parameter
+from conductor_cli.models.refusals import (
+    OTHER_SCRIPTS,
+    SCHEMA_INSTEAD,
+    UNKNOWN_ITEMS,
+    refused_in_schemas,
+    refuses_image_detail,
+    rejected_parameter,
+)
 from conductor_cli.models.stream_decoder import ESTIMATED, ChatReplyDecoder
 from conductor_cli.models.strict_turns import INSTEAD, in_forms, refused_form
 from conductor_cli.models.structured_output import Constraint, response_format
-from conductor_cli.models.tool_schemas import is_claude
+from conductor_cli.models.tool_schemas import SchemaForm, is_claude
 from conductor_cli.models.worker_options import own_setting, rejected_setting
 
 _HINTS: Final[dict[ModelErrorReason, str]] = {
@@ -145,6 +152,9 @@ def _bound_clients(owner: Any, name: str) -> None:  # noqa: ANN401 - a class wit
     setattr(owner, name, staticmethod(bounded) if isinstance(made, staticmethod) else bounded)
 
 
+_INSTEAD: Final[Mapping[str, str]] = {**INSTEAD, **SCHEMA_INSTEAD, ORIGINAL_DETAIL: "as high"}
+
+
 class LiteLLM:
     """A model by litellm's own name for it, such as `anthropic/claude-sonnet-5-5`."""
 
@@ -182,8 +192,10 @@ class LiteLLM:
             if IMAGE_DETAIL in left_out:
                 left_out -= {ORIGINAL_DETAIL}
             for name in sorted(left_out):
-                instead = "as high" if name == ORIGINAL_DETAIL else INSTEAD.get(name, "without it")
-                yield Chunk(note=f"{self._model} does not accept {name}; sent {instead}")
+                yield Chunk(
+                    note=f"{self._model} does not accept {name}; sent "
+                    f"{_INSTEAD.get(name, 'without it')}"
+                )
             budget = self._fitting_budget(request)
             if budget is not None:
                 yield Chunk(note=f"{self._model} {note_of_budget(budget)}")
@@ -285,6 +297,10 @@ class LiteLLM:
                 if detail and refuses_image_detail(_said_by(error)):
                     dropped |= {detail}
                     continue
+                in_schemas = refused_in_schemas(_said_by(error))
+                if in_schemas and in_schemas not in dropped:
+                    dropped |= {in_schemas}
+                    continue
                 name = rejected_parameter(api_errors.ErrorBody(str(error)), body, {})
                 if not name or name in dropped or name == "max_tokens":
                     raise
@@ -316,13 +332,12 @@ class LiteLLM:
         options = dict(self._options)
         if (budget := self._fitting_budget(request)) is not None:
             options["thinking_budget"] = budget
-        chat = request_body(
-            request,
-            options,
-            "thinking",
-            ascii_keys=is_claude(self._model),
-            with_items=not self._base_url,
+        form = SchemaForm(
+            ascii_keys=is_claude(self._model) or OTHER_SCRIPTS in dropped,
+            distinct_keys=bool(self._base_url),
+            with_items=not self._base_url or UNKNOWN_ITEMS in dropped,
         )
+        chat = request_body(request, options, "thinking", form=form)
         formed = in_forms(chat["messages"], dropped, has_tools=bool(request.tools))
         messages = messages_for(self._model, formed)
         headers = self._options.get("headers", {})

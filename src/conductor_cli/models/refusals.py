@@ -212,15 +212,30 @@ def refuses_image_detail(reported: ErrorBody) -> bool:
 
 
 UNKNOWN_ITEMS: Final = "arrays that do not say what they hold"
-"""Stands among the fields that a server refuses for such arrays in the schemas of tools."""
+OTHER_SCRIPTS: Final = "names of arguments in other scripts"
+SCHEMA_INSTEAD: Final[Mapping[str, str]] = {
+    UNKNOWN_ITEMS: "as arrays of anything",
+    OTHER_SCRIPTS: "with other names, and their own as titles",
+}
+"""What stands among the fields that a server refuses for the schemas of tools, and what it is sent
+instead.
+"""
 
-_ITEMS_WORDS: Final = re.compile(r"\barray schema missing items\b|\bitems: missing field\b")
-"""How OpenAI and Google ask for them, also through others."""
+_SCHEMA_WORDS: Final[Mapping[str, re.Pattern[str]]] = {
+    UNKNOWN_ITEMS: re.compile(r"\barray schema missing items\b|\bitems: missing field\b"),
+    OTHER_SCRIPTS: re.compile(r"\bproperty keys should match pattern\b", re.IGNORECASE),
+}
+"""How OpenAI and Google ask what an array holds, and Anthropic for other names, also through
+others.
+"""
 
 
-def refuses_unknown_items(reported: ErrorBody) -> bool:
-    """Return whether a server refuses a tool for an array that does not say what it holds."""
-    return _ITEMS_WORDS.search(reported.message) is not None
+def refused_in_schemas(reported: ErrorBody) -> str:
+    """Return what a server refuses in the schemas of tools; empty where that is nothing."""
+    for refused, words in _SCHEMA_WORDS.items():
+        if words.search(reported.message) is not None:
+            return refused
+    return ""
 
 
 SHORT_REPLY_TOKENS: Final = 4096

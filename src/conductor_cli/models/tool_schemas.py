@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from itertools import chain
 from typing import Any, Final
 
 from conductor_cli.core.chat import Tool
@@ -272,6 +274,23 @@ _CLAUDE: Final = re.compile("claude", re.IGNORECASE)
 """What the names of Anthropic's models contain, also those of others who serve them."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaForm:
+    """In which form a server takes the schemas of tools.
+
+    With `ascii_keys` the names of arguments are of ASCII alone. With `distinct_keys` no two of a
+    tool are the same but for letters of other scripts and marks. `with_items` is that of
+    `object_schema`.
+    """
+
+    ascii_keys: bool = False
+    distinct_keys: bool = False
+    with_items: bool = False
+
+
+PLAIN_FORM: Final = SchemaForm()
+
+
 def is_claude(model: str) -> bool:
     """Return whether a model is one of Anthropic's, as far as its name says."""
     return _CLAUDE.search(model) is not None
@@ -287,18 +306,41 @@ def api_key(name: str, *, is_ascii: bool = False) -> str:
     allowed = _ASCII_KEY if is_ascii else _KEY
     if allowed.fullmatch(name):
         return name
-    forbidden = _FORBIDDEN_IN_ASCII_KEYS if is_ascii else _FORBIDDEN_IN_KEYS
+    return _hashed_key(name, _FORBIDDEN_IN_ASCII_KEYS if is_ascii else _FORBIDDEN_IN_KEYS)
+
+
+def _hashed_key(name: str, forbidden: re.Pattern[str] = _FORBIDDEN_IN_ASCII_KEYS) -> str:
     readable = forbidden.sub("_", name)[: MAX_NAME - _DIGITS - 1]
     return f"{readable}_{sha256(name.encode('utf-8', 'replace')).hexdigest()[:_DIGITS]}"
 
 
-def with_api_keys(schema: Mapping[str, Any], *, is_ascii: bool = False) -> Mapping[str, Any]:
+_NOT_IN_RULES: Final = re.compile("[^A-Za-z0-9-]+")
+"""What stands in no name of a rule of llama.cpp's grammars: each such run is a dash there."""
+
+
+def _alike(names: Iterable[str]) -> frozenset[str]:
+    """Return the names of arguments that llama-server takes for one.
+
+    Of these it offers a model the last alone, which then gives it twice
+    (https://github.com/ggml-org/llama.cpp/issues/28429).
+    """
+    by_rule: dict[str, list[str]] = {}
+    for name in names:
+        by_rule.setdefault(_NOT_IN_RULES.sub("-", name), []).append(name)
+    return frozenset(chain.from_iterable(alike for alike in by_rule.values() if len(alike) > 1))
+
+
+def with_api_keys(schema: Mapping[str, Any], form: SchemaForm = PLAIN_FORM) -> Mapping[str, Any]:
     """Return the schema of a tool's arguments with the names that are offered.
 
     The title of an argument says its own name where another is offered.
     """
     properties = table_of(schema.get("properties"))
-    offered = {name: api_key(name, is_ascii=is_ascii) for name in properties}
+    alike = _alike(properties) if form.distinct_keys else frozenset()
+    offered = {}
+    for name in properties:
+        is_alike = name in alike
+        offered[name] = _hashed_key(name) if is_alike else api_key(name, is_ascii=form.ascii_keys)
     if all(name == key for name, key in offered.items()):
         return schema
     renamed = {}
@@ -309,7 +351,7 @@ def with_api_keys(schema: Mapping[str, Any], *, is_ascii: bool = False) -> Mappi
     changed = {**schema, "properties": renamed}
     if "required" in schema:
         required = _names(schema["required"])
-        changed["required"] = [api_key(name, is_ascii=is_ascii) for name in required]
+        changed["required"] = [offered.get(name, name) for name in required]
     return changed
 
 
@@ -317,11 +359,14 @@ def original_keys(tools: Iterable[Tool]) -> dict[str, dict[str, str]]:
     """Return the names of arguments by those that may be offered, where they differ, by tool."""
     keys_by_tool = {}
     for tool in tools:
-        keys = {}
-        for name in _as_object(tool.parameters)["properties"]:
-            for offered in (api_key(name), api_key(name, is_ascii=True)):
-                if offered != name:
-                    keys[offered] = name
+        keys: dict[str, str] = {}
+        names = _as_object(tool.parameters)["properties"]
+        alike = _alike(names)
+        for name in names:
+            offered = {api_key(name), api_key(name, is_ascii=True)}
+            if name in alike:
+                offered.add(_hashed_key(name))
+            keys |= dict.fromkeys(offered - {name}, name)
         if keys:
             keys_by_tool[tool.name] = keys
     return keys_by_tool
