@@ -235,7 +235,33 @@ def test_a_number_that_python_does_not_read_is_shown() -> None:
 def test_the_rest_of_long_json_stays_json() -> None:
     lines = [f'  "{number}": "\\"*x*\\"",' for number in range(2000)]
     complete, rest = split_blocks("\n".join(["{", *lines]))
-    assert (complete.count("\n"), rest) == (2000, "```json\n" + lines[-1])
+    fence, last = rest.split("\n")
+    assert (complete.count("\n"), last) == (2000, lines[-1])
+    assert fence.startswith("~~~")
+
+
+@pytest.mark.parametrize("size", [1, 7, 300])
+@pytest.mark.parametrize("end", ['  "e": 1\n}\n\n', '  "e": 1\n}\n  \n', "}\n\n"])
+def test_what_comes_behind_long_json_is_markdown(size: int, end: str) -> None:
+    """It stayed code to the end of the answer, and a fence in it was lost."""
+    lines = [f'  "{number}": "\\"*x*\\"",\n' for number in range(MAX_BLOCK_CHARACTERS // 15)]
+    begin = "".join(["{\n", *lines])
+    tail = f"{end}Is *so*.\n\n```py\nx = 1\n\ny = 2\n```\n\nEnd **bold**."
+    pieces = [begin, *(tail[start : start + size] for start in range(0, len(tail), size))]
+    shown = emulated(written(*pieces), 80, 24)
+    code = [line.rstrip() for line in f"{begin}{end}".split("\n")[:-1]]
+    assert shown == [*code, "Is so.", "", "x = 1", "", "y = 2", "", "End bold."]
+
+
+@pytest.mark.parametrize("step", [1, 50])
+@pytest.mark.parametrize("fence", ["```py\n", ""])
+def test_no_line_comes_into_an_endless_block_where_it_is_split(fence: str, step: int) -> None:
+    """Code that is copied would have a line more than was written."""
+    lines = [f"line {number} = {number}\n" for number in range(1200)]
+    begun = "".join([fence, *lines[:1150]])
+    pieces = ["".join(lines[start : start + step]) for start in range(1150, 1200, step)]
+    shown = emulated(written(begun, *pieces, fence and "```\n", "\nEnd."), 80, 24)
+    assert shown == [*(line.rstrip() for line in lines), "", "End."]
 
 
 def test_text_is_shown_at_once() -> None:

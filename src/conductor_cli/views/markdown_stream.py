@@ -10,7 +10,7 @@ it can be copied. So does a table that is too wide for the terminal.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from rich import box
 from rich.markdown import (
@@ -86,13 +86,14 @@ class MarkdownStream(AnswerSink):
         self._console = console
         self._reflows = reflows
         self._text = ""
-        self._printed = False
+        self._follows = False
+        """Whether what comes next stands below another block, from which it is apart."""
         self._changed = False
         self._live: LiveLines | None = None
 
     def write(self, text: str) -> None:
         """Add a piece of sanitized text."""
-        self._text += text
+        self._text = end_json(self._text + text)
         self._changed = True
         self._live = self._live or LiveLines(self._console, self, reflows=self._reflows)
 
@@ -108,21 +109,23 @@ class MarkdownStream(AnswerSink):
             self._print(rest)
         finally:
             live.stop()
-            self._printed = False
+            self._follows = False
 
     def draw(self) -> None:
         """Print complete blocks, and the unfinished one below them."""
         if self._live is None or not self._changed:
             return
         self._changed = False
-        complete, self._text = split_blocks(self._text)
+        complete, self._text, is_within = _split(self._text)
         self._print(complete)
+        if is_within:
+            self._follows = False
         if not complete:
             self._live.refresh()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Return the last rows of the block that is being written, as many as the terminal has."""
-        block = Rendered(self._text, follows=self._printed)
+        block = Rendered(self._text, follows=self._follows)
         for row in list(Segment.split_lines(console.render(block, options)))[
             -max(1, console.height - 1) :
         ]:
@@ -131,8 +134,8 @@ class MarkdownStream(AnswerSink):
 
     def _print(self, text: str) -> None:
         if text.strip():
-            shown = Rendered(text, follows=self._printed)
-            self._printed = True
+            shown = Rendered(text, follows=self._follows)
+            self._follows = True
             self._console.print(shown, end="", crop=False)
 
 
@@ -141,6 +144,18 @@ def split_blocks(text: str) -> tuple[str, str]:
 
     An endless one is split; code stays code.
     """
+    complete, rest, _ = _split(text)
+    return complete, rest
+
+
+class _Split(NamedTuple):
+    complete: str
+    rest: str
+    is_within: bool
+    """Whether it is within an endless block."""
+
+
+def _split(text: str) -> _Split:
     lines = text.split("\n")
     try:
         starts = []
@@ -153,17 +168,41 @@ def split_blocks(text: str) -> tuple[str, str]:
         starts = []
     start = starts[-1] if starts else 0
     if len(text) - sum(len(line) + 1 for line in lines[:start]) <= MAX_BLOCK_CHARACTERS:
-        return "".join(f"{line}\n" for line in lines[:start]), "\n".join(lines[start:])
+        complete = "".join(f"{line}\n" for line in lines[:start])
+        return _Split(complete, "\n".join(lines[start:]), is_within=False)
     if len(lines) - start < 2:  # one endless line
-        return text, ""
+        return _Split(text, "", is_within=True)
     # The rest of an endless block of code begins with the fence of the code that is printed now.
     # JSON is such a block without any.
     fence = []
     if lines[start].startswith(("```", "~~~")):
         fence = [lines[start]]
     elif info == "json":
-        fence = ["```json"]
-    return "".join(f"{line}\n" for line in lines[:-1]), "\n".join([*fence, lines[-1]])
+        fence = [_REST_OF_JSON]
+    complete = "".join(f"{line}\n" for line in lines[:-1])
+    return _Split(complete, "\n".join([*fence, lines[-1]]), is_within=True)
+
+
+_JSON_FENCE: Final = "~" * 20
+"""A fence that no model writes, so that it is known for one of `split_blocks`."""
+_REST_OF_JSON: Final = f"{_JSON_FENCE}json"
+_BLANK_LINE: Final = re.compile(r"\n[ \t]*(?=\n)")
+
+
+def end_json(text: str) -> str:
+    """Return a text in which the rest of endless JSON ends at the first blank line, as JSON does.
+
+    What comes behind it is Markdown again.
+    """
+    if not text.startswith(_REST_OF_JSON):
+        return text
+    blank = _BLANK_LINE.search(text)
+    if blank is None or text[: blank.start()].endswith(f"\n{_JSON_FENCE}"):
+        return text
+    code = text[: blank.start()]
+    if code == _REST_OF_JSON:
+        return text[blank.end() :]
+    return f"{code}\n{_JSON_FENCE}{text[blank.start() :]}"
 
 
 class Rendered:
