@@ -193,6 +193,42 @@ def github(asking: Stage) -> Iterator[Loopback]:
         yield server
 
 
+def test_all_pages_of_a_list_are_read_also_where_a_server_has_shorter_ones(
+    asking: Stage,
+) -> None:
+    """GitHub says by its links whether a page follows, and other servers have fewer on a page."""
+
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        path, _, query = request.path.partition("?")
+        if path == "/repos/o/r/issues/8":
+            await wire.json(PULL)
+            return
+        page = int(query.rpartition("page=")[2])
+        links = f'<{path}?page=1>; rel="first"'
+        if page < 3:
+            links += f', <{path}?page={page + 1}>; rel="next"'
+        listed = [COMMENTS[0] | {"body": f"comment {page} of {number}"} for number in range(50)]
+        await wire.json(listed, link=links)
+
+    with loopback(script) as server:
+        asking.ok("config", "set", "web.github_url", server.url)
+        done = asking.ok("ask", "What is wrong?", "-f", "issue:o/r#8")
+    assert "150 comments" in done.err
+    assert "comment 3 of 49" in last_prompt(asking)
+    assert len(server.requests) == 4
+
+
+def test_half_a_character_in_a_comment_is_no_bug(asking: Stage) -> None:
+    async def script(request: SeenRequest, wire: Wire) -> None:
+        is_list = "?" in request.path
+        await wire.json([] if is_list else PULL | {"body": "Half \ud83d of it"})
+
+    with loopback(script) as server:
+        asking.ok("config", "set", "web.github_url", server.url)
+        asking.ok("ask", "What is wrong?", "-f", "issue:o/r#8")
+    assert "Half ? of it" in last_prompt(asking)
+
+
 def test_a_pull_request_is_attached_with_its_comments_and_changes(
     asking: Stage, github: Loopback
 ) -> None:

@@ -41,7 +41,7 @@ async def read_issue(url: str, key: str | None, reference: str, *, limit: int) -
     name = f"issue:{reference}"
     text = _conversation_text(issue, comments)
     notices.append(f"{name}: {_title(issue)}, {format_count(len(comments), 'comment')}")
-    return [SourceText(name=name, content=text.encode())], notices
+    return [SourceText(name=name, content=_bytes_of(text))], notices
 
 
 async def read_pull_request(url: str, key: str | None, reference: str, *, limit: int) -> Texts:
@@ -66,10 +66,15 @@ async def read_pull_request(url: str, key: str | None, reference: str, *, limit:
     about = [_title(pull), format_count(len(comments), "comment")]
     about.append(format_count(len(files), "changed file"))
     notices.append(f"{name}: {', '.join(about)}{left_out}")
-    texts = [SourceText(name=name, content=_conversation_text(pull, comments).encode())]
+    texts = [SourceText(name=name, content=_bytes_of(_conversation_text(pull, comments)))]
     if diff:
-        texts.append(SourceText(name=f"{name}.diff", content=diff.encode()))
+        texts.append(SourceText(name=f"{name}.diff", content=_bytes_of(diff)))
     return texts, notices
+
+
+def _bytes_of(text: str) -> bytes:
+    """Return a text in UTF-8. JSON may hold halves of characters, which have no place in it."""
+    return text.encode("utf-8", "replace")
 
 
 def repository_of(remote: str, api_url: str) -> str:
@@ -133,20 +138,22 @@ async def _opened(url: str, key: str | None) -> AsyncIterator[HttpClient]:
 
 async def _get_object(github: HttpClient, path: str) -> Mapping[str, Any]:
     """Return a pull request or an issue. Raises `UsageError`."""
-    subject = await _get(github, path)
+    subject, _ = await _get(github, path)
     if not isinstance(subject, dict):
         raise _not_understood(github, path)
     return subject
 
 
-async def _get(github: HttpClient, path: str) -> Any:  # noqa: ANN401 - any JSON
+async def _get(github: HttpClient, path: str) -> tuple[Any, str]:
+    """Return what a path has, which is any JSON, and the links to its other pages."""
     try:
         async with github.open("GET", path, seconds=GITHUB_SECONDS, limit=MAX_PAGE_BYTES) as answer:
             body = await answer.body()
+            links = answer.headers.get("link", "")
     except ModelError as error:
         raise _explained(github.name, path, error) from None
     try:
-        return json.loads(body)
+        return json.loads(body), links
     except (ValueError, RecursionError):
         raise _not_understood(github, path) from None
 
@@ -182,11 +189,14 @@ def _explained(server: str, path: str, error: ModelError) -> UsageError:
 async def _list(
     github: HttpClient, path: str, limit: int
 ) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """Return all entries of a list, and what of them is missing."""
+    """Return all entries of a list, and what of them is missing.
+
+    A server may put fewer on a page than it is asked for: its links say whether another follows.
+    """
     entries: list[Mapping[str, Any]] = []
     size = 0
     for page in range(1, MAX_PAGES + 1):
-        listed = await _get(github, f"{path}?per_page={PAGE_ENTRIES}&page={page}")
+        listed, links = await _get(github, f"{path}?per_page={PAGE_ENTRIES}&page={page}")
         if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed):
             raise _not_understood(github, path)
         rows: list[Mapping[str, Any]] = listed
@@ -195,7 +205,7 @@ async def _list(
         if size > limit:
             message = f"{path.removeprefix('/repos/')} has more than {limit >> 20} MiB"
             raise UsageError(message, hint="attach only the part that matters, as a file")
-        if len(rows) < PAGE_ENTRIES:
+        if len(rows) < PAGE_ENTRIES and 'rel="next"' not in links:
             return entries, []
     return entries, [f"{path.removeprefix('/repos/')}: only the first {len(entries):,} were read"]
 
