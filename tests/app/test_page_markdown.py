@@ -95,6 +95,7 @@ def test_structure_stays_as_markdown(page: str, text: str) -> None:
         ("é".encode("utf-16"), "é"),
         (b"\xe9\x80", "é€"),
         (b'<meta charset="iso-8859-2">\xb1', '<meta charset="iso-8859-2">ą'),
+        (b"<meta charset=gb2312>" + "镕".encode("gbk"), "<meta charset=gb2312>镕"),
         (b"<meta charset=nonsense>\xe9", None),
         (b'<meta http-equiv=Content-Type content="text/html; charset=koi8-r">\xc1', None),
     ],

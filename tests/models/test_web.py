@@ -151,6 +151,7 @@ def test_a_page_that_does_not_end_ends_with_the_time() -> None:
         ("ftp://127.0.0.1/a", "no address of the web"),
         ("file:///etc/passwd", "no address of the web"),
         ("http://me:secret@127.0.0.1/a", "user name or a password"),
+        ("http://me:secret@bücher.test/a", "user name or a password"),
         ("http://127.0.0.1:99999/", "no address of the web"),
     ],
 )
@@ -220,6 +221,12 @@ def test_the_connection_goes_to_the_address_that_was_checked(
     ("content_type", "content", "text"),
     [
         ("text/html; charset=shift_jis", "<p>日本".encode("shift-jis"), "<p>日本"),
+        ("text/html; charset=gb2312", "朱镕基".encode("gbk"), "朱镕基"),
+        ("text/html; charset=x-sjis", "①髙島".encode("cp932"), "①髙島"),
+        ("text/html; charset=euc-kr", "똠방각하".encode("cp949"), "똠방각하"),
+        ("text/html; charset=big5", "嘅".encode("big5hkscs"), "嘅"),
+        ("text/plain; charset=us-ascii", b"\x93so\x94", "“so”"),
+        ("text/plain; charset=iso-8859-9", "ğ€".encode("cp1254"), "ğ€"),
         ("text/plain;charset=ISO-8859-1", b"caf\xe9 \x80", "café €"),
         ('text/html; charset="koi8-r"', "мир".encode("koi8-r"), "мир"),
         ("text/plain", b"caf\xc3\xa9", "café"),

@@ -11,6 +11,8 @@ import re
 import time
 from typing import TYPE_CHECKING, Final
 
+from conductor_cli.core.web_encodings import USUAL_ENCODING, encoding_of_page
+
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
 
@@ -91,7 +93,6 @@ _SPACE: Final = re.compile(r"[ \t\r\n\f]+")
 _CHARSET: Final = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE
 )
-_USUAL_ENCODING: Final = "windows-1252"
 
 # Lists and quotations in each other that are indented: beyond, it would cost more than it says
 _MOST_LISTS: Final = 8
@@ -116,14 +117,11 @@ def decode_page(content: bytes) -> tuple[str, bool]:
     except UnicodeDecodeError:
         declared = _CHARSET.search(content[:4096])
     if declared is None:
-        return content.decode(_USUAL_ENCODING, "replace"), True
-    name = declared[1].decode()
-    if name.lower() in {"iso-8859-1", "latin1", "us-ascii", "ascii"}:
-        name = _USUAL_ENCODING  # so browsers read them
+        return content.decode(USUAL_ENCODING, "replace"), True
     try:
-        return content.decode(name, "replace"), False
+        return content.decode(encoding_of_page(declared[1].decode()), "replace"), False
     except (LookupError, ValueError):
-        return content.decode(_USUAL_ENCODING, "replace"), True
+        return content.decode(USUAL_ENCODING, "replace"), True
 
 
 def to_markdown(page: str, most: int, seconds: float) -> tuple[str, dict[str, int], str]:

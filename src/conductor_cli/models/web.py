@@ -27,6 +27,7 @@ from conductor_cli.core.web_access import (
     first_private,
     robots_allow,
 )
+from conductor_cli.core.web_encodings import encoding_of_page
 from conductor_cli.models.addresses import http_url
 from conductor_cli.models.http import HttpResponse, send_to_addresses
 
@@ -74,9 +75,7 @@ class Page:
         if not is_text or charset is None or self.content.startswith(_BYTE_ORDER_MARKS):
             return self.content
         try:
-            encoding = codecs.lookup(charset[1]).name
-            if encoding == "iso8859-1":
-                encoding = "cp1252"  # so browsers read it
+            encoding = encoding_of_page(charset[1])
             if not _TEXT_ENCODING.fullmatch(encoding):
                 return self.content
             return codecs.BOM_UTF8 + self.content.decode(encoding).encode()
@@ -201,7 +200,8 @@ def _ascii_url(url: str) -> str:
         port = f":{parts.port}" if parts.port else ""
     except (ValueError, UnicodeError):
         return ""
-    return parts._replace(netloc=f"{encoded}{port}").geturl()
+    user, at, _ = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{user}{at}{encoded}{port}").geturl()
 
 
 async def _look_up(host: str, port: int) -> tuple[str, ...]:
