@@ -20,6 +20,8 @@ from conductor_cli.core.web_access import WebRules, is_public_address, robots_al
         "192.168.1.1",
         "169.254.169.254",
         "100.64.0.1",
+        "192.0.0.192",
+        "::ffff:192.0.0.192",
         "224.0.0.1",
         "240.0.0.1",
         "255.255.255.255",

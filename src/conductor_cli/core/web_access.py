@@ -16,6 +16,8 @@ HOSTS_SETTING: Final = "web.private_hosts"
 DOMAINS_SETTING: Final = "policy.web_domains"
 
 _GLOBAL_UNICAST: Final = ip_network("2000::/3")  # All of IPv6 that is given out
+_ASSIGNED: Final = ip_network("192.0.0.0/24")
+"""For protocols alone, and public to a Python before 3.12.4. A cloud has its metadata there."""
 _NAT64: Final = ip_network("64:ff9b::/96")  # IPv4 addresses, as networks of IPv6 alone have them
 
 
@@ -31,6 +33,8 @@ def is_public_address(text: str) -> bool:
             return is_public_address(str(inner))
         if address not in _GLOBAL_UNICAST:
             return False
+    elif address in _ASSIGNED:
+        return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
