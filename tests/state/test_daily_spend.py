@@ -716,3 +716,28 @@ def test_calls_of_earlier_versions_count_and_so_does_what_those_write(directory:
         other.execute("DELETE FROM calls WHERE id = 7")
         assert spend.today() == before
     spend.close()
+
+
+@pytest.mark.parametrize("obstacle", ["2026-11-02.jsonl", "2026-11-02.jsonl.old"])
+def test_no_book_of_a_first_version_is_put_away_before_all_are_recorded(
+    tmp_path: Path, obstacle: str
+) -> None:
+    """Where one could not be read, the calls of those before it were lost."""
+    line = (
+        '{"worker": "w", "provider": "p", "model": "m", "call": 1, "calls": 1, "unpriced": 0, '
+        '"tokens_in": 1, "tokens_out": 1, "cost": "1.5"}'
+    )
+    (tmp_path / obstacle).mkdir()
+    for day in ("2026-11-01", "2026-11-02"):
+        with suppress(IsADirectoryError):
+            (tmp_path / f"{day}.jsonl").write_text(line)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_spent(tmp_path, date(2026, 11, 1))
+    (tmp_path / obstacle).rmdir()
+    if obstacle.endswith("jsonl"):
+        (tmp_path / obstacle).write_text(line)
+    spent = read_spent(tmp_path, date(2026, 11, 1))
+    assert [(row.day.day, row.usage.cost) for row in spent] == [
+        (1, Decimal("1.5")),
+        (2, Decimal("1.5")),
+    ]

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
@@ -299,9 +299,23 @@ def _take_over_books(database: sqlite3.Connection, directory: Path) -> None:
     insert = f"INSERT INTO calls ({_BOOKED}) VALUES (?{', ?' * 10})"  # noqa: S608 - constants
     with database:
         database.execute("BEGIN IMMEDIATE")
-        for book in _old_books(directory):  # those that no other process has taken meanwhile
+        books = _old_books(directory)  # those that no other process has taken meanwhile
+        for book in books:
             database.executemany(insert, _read_book(book))
+        _rename_all(books)
+
+
+def _rename_all(books: Sequence[Path]) -> None:
+    """Rename files, or none of them where one cannot be: their calls are not recorded then."""
+    renamed = list[Path]()
+    try:
+        for book in books:
             book.rename(f"{book}.old")
+            renamed.append(book)
+    except OSError:
+        for book in renamed:
+            Path(f"{book}.old").rename(book)
+        raise
 
 
 def _read_book(book: Path) -> list[tuple[Any, ...]]:
