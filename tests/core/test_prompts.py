@@ -431,12 +431,14 @@ def test_a_plan_that_ends_in_an_act_is_answered_and_not_reported() -> None:
     st.lists(st.integers(0, 40_000), max_size=5),
     st.sampled_from([3000, 8000, 32_768]),
     st.sampled_from([None, 4000, 20_000]),
+    st.sampled_from([1, 800, 3000]),
 )
 def test_what_overflows_a_context_is_shortened_to_fit(
-    asked_for: int, answers: list[int], context: int, own_context: int | None
+    asked_for: int, answers: list[int], context: int, own_context: int | None, subtask: int
 ) -> None:
+    """Subtasks of other steps stand in the prompt, too: a large planner may write long ones."""
     seen_steps = tuple(
-        SeenStep(number=n, worker="bob", subtask="x", answer="a" * size)
+        SeenStep(number=n, worker="bob", subtask="\n" * subtask, answer="a" * size)
         for n, size in enumerate(answers, start=1)
     )
     worker = Worker(
@@ -458,6 +460,16 @@ def test_what_overflows_a_context_is_shortened_to_fit(
         assert "left out" not in message.content
     else:
         assert notice.startswith("ann was sent only a part of the ")
+
+
+def test_long_subtasks_are_whole_where_they_fit() -> None:
+    seen_steps = (SeenStep(number=1, worker="bob", subtask="x" * 9000, answer="a"),)
+    (message,), notice = worker_prompt(Question(text="q"), seen_steps)
+    assert (message.content.count("x" * 9000), notice) == (1, "")
+    worker = Worker(name="ann", kind="x", options={"context": 4000})
+    (message,), notice = worker_prompt(Question(text="q"), seen_steps, worker=worker)
+    assert "a part of the subtask of step 1 " in notice
+    assert len(message.content) <= 2000 * CHARS_PER_TOKEN
 
 
 def test_only_mini_has_choices() -> None:

@@ -65,12 +65,12 @@ def worker_messages(  # noqa: PLR0913 - all parts of a prompt
     """Return the messages for one attempt at a step, and a notice of what had to be shortened.
 
     The notice is empty where nothing was. `final`: the answer goes to the user. What does not fit
-    the worker's context is shortened in the middle: first the answers it sees, of which the long
-    ones share what the short ones leave, then the question. A message that the profile renders is
-    shortened as one. `withheld` says what the worker is not shown of the question. Files that it
-    accepts go along as attachments. A client's conversation goes to the answering step as it is,
-    with the answers that the step sees after its end, unless the worker knows only prompts of its
-    own.
+    the worker's context is shortened in the middle: first subtasks of other steps that take more
+    than a quarter of it, then the answers it sees, of which the long ones share what the short ones
+    leave, then the question. A message that the profile renders is shortened as one. `withheld`
+    says what the worker is not shown of the question. Files that it accepts go along as
+    attachments. A client's conversation goes to the answering step as it is, with the answers that
+    the step sees after its end, unless the worker knows only prompts of its own.
     """
     if profile.render is not None:
         text = profile.render(question, step, seen_steps)
@@ -181,15 +181,22 @@ def _plain_messages(  # noqa: PLR0913 - all parts of a prompt
     is_direct = final and not seen_steps and step.subtask == ANSWER_DIRECTLY
     introduction = "" if is_direct else _introduction(seen_steps)
     task = _answer_form(question) if is_direct else _task(question, step, final=final)
-    fixed = len(task) + len(question.system) + len(introduction) + TAG_CHARS * (1 + len(seen_steps))
+    fixed = len(task) + len(question.system) + len(introduction) + len(withheld) + TAG_CHARS
     room = room_for_text(worker, profile, attachments) - fixed
-    client_context, parts = _client_context(question, max(room // 4, 0))
+    text = question_text(question, accepts=accepts)
+    answers = sum(len(item.answer or "") for item in seen_steps)
+    parts: list[Shortened] = []
+    besides = sum(map(_chars_besides_answer, seen_steps))
+    if len(text) + answers + besides + sum(map(len, question.context)) > room:
+        seen_steps, parts = _with_short_subtasks(seen_steps, room // 4)
+        besides = sum(map(_chars_besides_answer, seen_steps))
+    room -= besides
+    client_context, shortened_context = _client_context(question, max(room // 4, 0))
+    parts += shortened_context
     context_block = ""
     if client_context:
         context_block = fence("context", client_context)
         room -= len(client_context) + TAG_CHARS
-    text = question_text(question, accepts=accepts)
-    answers = sum(len(item.answer or "") for item in seen_steps)
     if len(text) + answers > room:
         # The question comes first, and leaves the answers at least a quarter.
         answer_room = min(answers, max(room - len(text), room // 4))
@@ -232,6 +239,28 @@ def _task(question: Question, step: Step, *, final: bool) -> str:
 def _answer_form(question: Question) -> str:
     """Return the schema that an answer has to follow; empty where there is none."""
     return "" if question.schema is None else _schema_part(question.schema)
+
+
+def _with_short_subtasks(
+    seen_steps: Sequence[SeenStep], room: int
+) -> tuple[list[SeenStep], list[Shortened]]:
+    """Return the steps with subtasks that share `room` characters, and what was shortened."""
+    subtasks = share_by_need([step.subtask for step in seen_steps], room)
+    steps = []
+    shortened = []
+    for step, subtask in zip(seen_steps, subtasks, strict=True):
+        steps.append(replace(step, subtask=subtask))
+        if len(subtask) < len(step.subtask):
+            shortened.append(
+                (f"the subtask of step {step.number}", len(subtask), len(step.subtask))
+            )
+    return steps, shortened
+
+
+def _chars_besides_answer(step: SeenStep) -> int:
+    """Return the characters of the prompt that a step takes besides its answer, at least."""
+    bare = step if step.answer is None else replace(step, answer="")
+    return max(len(_seen_part(bare)), TAG_CHARS)
 
 
 def _shortened_steps(
