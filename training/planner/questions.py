@@ -83,3 +83,9 @@ SEVENTH_QUESTIONS: Final = read_questions(Path(__file__).with_name("questions_se
 
 Half of them are shorter than 120 characters, as most of what is typed.
 """
+
+EIGHTH_QUESTIONS: Final = read_questions(Path(__file__).with_name("questions_eighth.jsonl"))
+"""Sixty more, written after the sixteenth training by one that saw no lesson.
+
+It saw eight of the seventh, for their form.
+"""

@@ -185,8 +185,7 @@ COMMON_TAGS: Final = (
 """Tags that stand in where cards have none of a kind's."""
 
 
-MIN_IN_ROW: Final = 3  # Workers of a row of the table of kinds, where there are so many
-MAX_IN_ROW: Final = 3
+IN_ROW: Final = 3  # Workers of a row of the table of kinds, where there are so many
 NEARLY_AS_GOOD: Final = 0.8  # The share of the best figure that another worker of a row needs
 
 
@@ -201,9 +200,9 @@ def other_tags(workers: Sequence[Worker]) -> tuple[str, ...]:
 def row_for(kind_or_tag: str, workers: Sequence[Worker]) -> list[Worker]:
     """Return the workers to choose from for a kind of work or a tag of cards, the best one first.
 
-    They are at most `MAX_IN_ROW`, and none is much worse than the best: a check by a far weaker
-    worker is worth less than one by a good one. Where fewer than `MIN_IN_ROW` are left, the row has
-    the next best all the same: a question may ask for three people who work apart.
+    They are `IN_ROW`, and as far as possible none is much worse than the best: a check by a far
+    weaker worker is worth less than one by a good one. Where fewer are as good, the row has the
+    next best all the same: a question may ask for three people who work apart.
     """
     if kind_or_tag in KINDS:
         ranked = rank_by_kind(kind_or_tag, workers)
@@ -215,9 +214,9 @@ def row_for(kind_or_tag: str, workers: Sequence[Worker]) -> list[Worker]:
         if best is None or figure is None or figure >= NEARLY_AS_GOOD * best:
             row.append(name)
     others = {name: figure for name, figure in ranked.items() if name not in row}
-    row += _next_best(others, MIN_IN_ROW - len(row))
+    row += _next_best(others, IN_ROW - len(row))
     by_name = {worker.name: worker for worker in workers}
-    return [by_name[name] for name in row[:MAX_IN_ROW]]
+    return [by_name[name] for name in row[:IN_ROW]]
 
 
 def _next_best(others: Mapping[str, float | None], count: int) -> list[str]:

@@ -20,6 +20,7 @@ from conductor_cli.core.prompts import plan_format_context
 from training.planner.lessons import draw_group, make_lesson, plan_for
 from training.planner.pools import WORDS, choose, draw_pool
 from training.planner.questions import (
+    EIGHTH_QUESTIONS,
     FIFTH_QUESTIONS,
     FOURTH_QUESTIONS,
     LATER_QUESTIONS,
@@ -42,6 +43,7 @@ SIXTIES = [
     FIFTH_QUESTIONS,
     SIXTH_QUESTIONS,
     SEVENTH_QUESTIONS,
+    EIGHTH_QUESTIONS,
 ]
 
 
