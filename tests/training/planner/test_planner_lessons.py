@@ -292,7 +292,9 @@ def test_names_of_the_examination_are_in_no_lesson() -> None:
 
 
 @pytest.mark.parametrize(
-    "questions", SIXTIES, ids=["first", "later", "third", "fourth", "fifth", "sixth", "seventh"]
+    "questions",
+    SIXTIES,
+    ids=["first", "later", "third", "fourth", "fifth", "sixth", "seventh", "eighth"],
 )
 def test_an_examination_has_sixty_questions_of_four_kinds(questions: Sequence[Examined]) -> None:
     assert Counter(examined.kind for examined in questions) == {
