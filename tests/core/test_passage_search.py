@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.passage_search import MAX_WORDS, best_lines, words_of
+from tests.growth import assert_grows_linearly
 
 CONFIG = "\n" * 40 + "# How often is tried again\nMAX_RETRIES = 7\n" + "\n" * 40
 CLIENT = "    send(url, retries=MAX_RETRIES)\n    return url\n" * 20
@@ -35,6 +36,16 @@ def test_passages_of_one_text_are_apart() -> None:
 
 def test_words_that_are_nowhere_find_nothing() -> None:
     assert best_lines([CLIENT, CONFIG], words_of("zebra giraffe"), 5, 8) == []
+
+
+def test_a_text_is_divided_once_however_many_lines_have_a_word() -> None:
+    """As those of a log have, each of which says `error`."""
+    words = words_of("what is the first error")
+    assert_grows_linearly(
+        lambda text: best_lines([text], words, 3, 8),
+        lambda size: "an error\n" * (size // 9),
+        50_000,
+    )
 
 
 @given(st.lists(st.text(max_size=60), max_size=5), st.text(max_size=40), st.integers(1, 5))

@@ -71,7 +71,8 @@ def best_lines(
     for word, lines in lines_with.items():
         for spot in lines:
             words_at[spot].add(word)
-    split = {position: texts[position].split("\n") for position, _ in words_at}
+    positions = {position for position, _ in words_at}
+    split = {position: texts[position].split("\n") for position in positions}
     scores = {}
     for (position, number), words_here in words_at.items():
         line = split[position][number - 1]
