@@ -15,6 +15,8 @@ from typing import Final
 
 import pytest
 
+from tests.syntax import tree_of, walk
+
 ROOT: Final = Path(__file__).parent.parent
 
 DIRECTORIES: Final = (
@@ -65,10 +67,22 @@ Check = Callable[[str], Iterator[int]]
 """Yields the lines of a file's text on which something is not calm."""
 
 
+LOOKED_AT: Final = (
+    ast.AnnAssign,
+    ast.Assign,
+    ast.DictComp,
+    ast.GeneratorExp,
+    ast.IfExp,
+    ast.ListComp,
+    ast.SetComp,
+)
+"""The kinds of nodes that the checks ask for."""
+
+
 @lru_cache(maxsize=1)
 def _nodes(text: str) -> tuple[ast.AST, ...]:
-    """Return all nodes of the syntax of a text, which each check reads one after the other."""
-    return tuple(ast.walk(ast.parse(text)))
+    """Return what the checks look at in the syntax of a text, one check after the other."""
+    return tuple(node for node in walk(tree_of(text)) if isinstance(node, LOOKED_AT))
 
 
 def packed_assignments(text: str) -> Iterator[int]:
@@ -96,7 +110,7 @@ def chained_assignments(text: str) -> Iterator[int]:
 def nested_conditionals(text: str) -> Iterator[int]:
     for node in _nodes(text):
         if isinstance(node, ast.IfExp):
-            inner = [item for item in ast.walk(node) if isinstance(item, ast.IfExp)]
+            inner = [item for item in walk(node) if isinstance(item, ast.IfExp)]
             if len(inner) > 1:
                 yield node.lineno
 

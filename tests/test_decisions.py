@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import gc
 import re
 import shlex
 import tomllib
@@ -21,6 +20,7 @@ from conductor_cli.config.tables import WORKER_FIELDS
 from conductor_cli.models.worker_options import LOCAL_OPTIONS, REMOTE_OPTIONS
 from scripts.reference import commands
 from scripts.reference.commands import TEXTS, Command
+from tests.syntax import tree_of, walk
 from tests.test_links import ROOT
 
 FOLDER: Final = ROOT / "docs/decisions"
@@ -74,17 +74,13 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 def trees() -> dict[Path, ast.Module]:
     """The syntax of each source file."""
     files = chain.from_iterable(sorted((ROOT / folder).rglob("*.py")) for folder in SOURCES)
-    gc.disable()  # it would look at all that was read before, again and again
-    try:
-        return {file: ast.parse(file.read_text("utf-8")) for file in files}
-    finally:
-        gc.enable()
+    return {file: tree_of(file.read_text("utf-8")) for file in files}
 
 
 @cache
 def nodes() -> tuple[ast.AST, ...]:
     """All nodes of the sources."""
-    return tuple(chain.from_iterable(map(ast.walk, trees().values())))
+    return tuple(chain.from_iterable(map(walk, trees().values())))
 
 
 def bound_names(node: ast.AST) -> Iterator[str]:
@@ -95,7 +91,7 @@ def bound_names(node: ast.AST) -> Iterator[str]:
         yield node.target.id
     if isinstance(node, ast.Assign):
         for target in node.targets:
-            yield from (part.id for part in ast.walk(target) if isinstance(part, ast.Name))
+            yield from (part.id for part in walk(target) if isinstance(part, ast.Name))
 
 
 @cache
@@ -107,7 +103,7 @@ def classes() -> dict[str, set[str]]:
         if not isinstance(node, ast.ClassDef):
             continue
         members = set(chain.from_iterable(map(bound_names, node.body)))
-        attributes = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+        attributes = {part.attr for part in walk(node) if isinstance(part, ast.Attribute)}
         class_members.setdefault(node.name, set()).update(members | attributes)
         bases.setdefault(node.name, set()).update(ast.unparse(base) for base in node.bases)
     for name in class_members:
@@ -136,7 +132,7 @@ def symbols() -> set[str]:
 
 def words_in(node: ast.AST) -> Iterator[str]:
     """The texts that stand in an expression."""
-    for part in ast.walk(node):
+    for part in walk(node):
         if isinstance(part, ast.Constant) and isinstance(part.value, str):
             yield part.value
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from scripts.check_cycles import find_cycle
+from tests.syntax import tree_of, walk
 
 TESTS = Path(__file__).resolve().parent
 CHANGING = {"compress", "getpid", "mkdtemp", "now", "random", "time", "today", "urandom", "uuid4"}
@@ -55,13 +56,19 @@ def test_every_test_says_what_holds() -> None:
         text = path.read_text(encoding="utf-8")
         if "node_modules" in path.parts or not SHORT_NAME.search(text):
             continue
-        for node in ast.walk(ast.parse(text)):
+        for node in walk(tree_of(text)):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             has_short_name = SHORT_NAME.fullmatch(f"def {node.name}(")
             if has_short_name and not ast.get_docstring(node):
                 silent.append(f"{path.relative_to(TESTS)}:{node.lineno} {node.name}")
     assert silent == []
+
+
+def test_the_fast_walk_meets_what_that_of_the_library_meets() -> None:
+    tree = tree_of(Path(__file__).read_text(encoding="utf-8"))
+    nodes = [node for node in ast.walk(tree) if not isinstance(node, ast.expr_context)]
+    assert sorted(map(id, walk(tree))) == sorted(map(id, nodes))
 
 
 def test_the_ids_of_tests_are_the_same_in_each_process() -> None:
@@ -73,7 +80,7 @@ def test_the_ids_of_tests_are_the_same_in_each_process() -> None:
     for path in sorted(TESTS.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if "node_modules" not in path.parts and "parametrize" in text:
-            lines = unnamed_changing_cases(ast.parse(text))
+            lines = unnamed_changing_cases(tree_of(text))
             unnamed += [f"{path.relative_to(TESTS)}:{line}" for line in lines]
     assert unnamed == []
 
@@ -94,12 +101,12 @@ def test_a_case_that_changes_without_a_name_is_found(cases: str, is_unnamed: boo
 
 def unnamed_changing_cases(tree: ast.Module) -> Iterator[int]:
     """The lines of calls in the cases of tests that have no names."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if not isinstance(node, ast.Call) or name_of(node) != "parametrize":
             continue
         if any(keyword.arg == "ids" for keyword in node.keywords):
             continue
-        for inner in ast.walk(node):
+        for inner in walk(node):
             if isinstance(inner, ast.Call) and name_of(inner) in CHANGING:
                 yield inner.lineno
 
