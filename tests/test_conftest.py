@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import LONGEST, _skip_without_posix
+from tests.conftest import LONGEST, _renew_constants_of_hub, _skip_without_posix
 
 CONFTEST = Path(__file__).with_name("conftest.py")
 
@@ -176,6 +177,26 @@ def test_a_test_has_directories_and_a_keyring_of_its_own_and_no_key(home: Path) 
     ] == ["CONDUCTOR_LLM_POLICY_NO_MEMORY"]
     keyring.set_password("conductor-llm", "tests", "x")
     assert keyring.get_password("conductor-llm", "tests") is None
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_library_of_the_hub_has_read_the_environment_of_the_test(
+    home: Path, number: int
+) -> None:
+    """Its files are in the home of this test, and what the test before has changed is put back."""
+    constants: Any = importlib.import_module("huggingface_hub.constants")
+    assert constants.HF_HUB_CACHE.startswith(str(home))
+    assert constants.HF_HUB_DISABLE_TELEMETRY is False
+    constants.HF_HUB_DISABLE_TELEMETRY = True
+
+
+def test_the_library_of_the_hub_reads_a_changed_environment_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    constants: Any = importlib.import_module("huggingface_hub.constants")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    _renew_constants_of_hub("/home/of/nobody")
+    assert str(tmp_path) == constants.HF_HOME
 
 
 def test_clients_of_tests_read_the_certificates_of_the_machine_once(
