@@ -64,13 +64,19 @@ HTTP_MODULES: Final = (
     "uvicorn.protocols.websockets.wsproto_impl",
 )
 
+BOUNDED_CHILD: Final = f"{SOURCE}/conductor_cli/programs/bounded_child.py"
+
 MODULES_OF_WORDS: Final = {
+    f"{SOURCE}/conductor_cli/models/llama/template_sandbox.py": ("jinja2.sandbox", "jinja2.ext"),
+    f"{SOURCE}/conductor_cli/state/keyring_process.py": ("keyring", "secretstorage"),
     "acp": ("acp", "conductor_cli.server.acp.process"),
     "launch": HTTP_MODULES,
     "mcp": ("conductor_cli.server.mcp.handlers", "conductor_cli.server.mcp.process"),
     "serve": HTTP_MODULES,
 }
-"""What is imported for a command with one of these words, when the first such command comes."""
+"""What is imported for a command with one of these words, when the first such command comes. The
+words of a bounded child begin with the path of its module.
+"""
 
 SIZE: Final = struct.Struct("!Q")
 SUBREAPER: Final = 36  # PR_SET_CHILD_SUBREAPER
@@ -99,7 +105,8 @@ ENVIRON: Final = dict(os.environ)
 class ForkServer:
     """The process that forks, and the socket by which it is asked to."""
 
-    def __init__(self) -> None:
+    def __init__(self, usual_modules: Sequence[str]) -> None:
+        self._usual_modules = usual_modules
         self._link, end = socket.socketpair()
         with end:
             self._process = subprocess.Popen(
@@ -121,7 +128,7 @@ class ForkServer:
 
     def names_read_for(self, words: Sequence[str]) -> frozenset[str]:
         """The variables that were read while the modules for a command were imported."""
-        modules = {*USUAL_MODULES}
+        modules = {*self._usual_modules}
         for word in words:
             modules.update(MODULES_OF_WORDS.get(word, ()))
         with self._lock:
@@ -156,20 +163,46 @@ def adopt_orphans(yes: bool) -> None:
 @cache
 def server() -> ForkServer:
     """The server of this process, which starts when it is first needed."""
-    return ForkServer()
+    return ForkServer(USUAL_MODULES)
+
+
+@cache
+def server_of_children() -> ForkServer:
+    """The same for bounded children, which has imported little, so that it forks fast."""
+    return ForkServer(())
 
 
 def can_start(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Whether a command with these variables is the same whether forked or started anew."""
-    if sys.platform != "linux" or "CI_REAL_STARTS" in os.environ:
-        return False
-    if any(name in os.environ for name in MEASURED):
+    if not are_forks_wanted():
         return False
     defaults = {**ENVIRON, "PYTHONPATH": SOURCE}
     changed = {name for name in {*defaults, *environ} if defaults.get(name) != environ.get(name)}
     if any(name.startswith(READ_BY_PYTHON) for name in changed):
         return False
     return not changed & server().names_read_for(words)
+
+
+def can_start_child(command: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether this starts a bounded child whose modules the server can have imported already.
+
+    It gets few variables, and none may differ that Python reads.
+    """
+    if command[:4] != [sys.executable, "-P", "-B", BOUNDED_CHILD] or not are_forks_wanted():
+        return False
+    changed = {name for name, text in environ.items() if ENVIRON.get(name) != text}
+    if any(name.startswith(READ_BY_PYTHON) for name in changed):
+        return False
+    script = command[4]
+    if script not in MODULES_OF_WORDS:
+        return False
+    return not changed & server_of_children().names_read_for([script])
+
+
+def are_forks_wanted() -> bool:
+    if sys.platform != "linux" or "CI_REAL_STARTS" in os.environ:
+        return False
+    return not any(name in os.environ for name in MEASURED)
 
 
 def start(
@@ -183,7 +216,8 @@ def start(
     """Start `conductor WORDS`, or `PROGRAM WORDS`, in a session of its own; return its process id."""
     directory = os.fspath(directory or Path.cwd())
     order = Order([*words], {**environ}, directory, own_umask(), has_terminal, program)
-    return server().start(order, streams)
+    chosen_server = server_of_children() if program == BOUNDED_CHILD else server()
+    return chosen_server.start(order, streams)
 
 
 def own_umask() -> int:
@@ -215,16 +249,19 @@ class ForkedCommand(Command):
     program = ""
 
     def _execute_child(self, words: Any, *details: Any) -> None:
-        _, _, _, _, directory, environ = details[:6]
-        pipes = details[9:15]
-        stdin, _, _, stdout, _, stderr = pipes
-        streams = [
-            standard if given == -1 else given
-            for standard, given in enumerate((stdin, stdout, stderr))
-        ]
-        self.pid = start(words, environ, streams, directory, program=self.program)
+        self.pid = start_for(details, words, self.program)
         self._child_created = True
-        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+        self._close_pipe_fds(*details[9:15])  # type: ignore[attr-defined]
+
+
+def start_for(details: Sequence[Any], words: Sequence[str], program: str) -> int:
+    """Fork what `subprocess.Popen` would execute, as it says how; return its process id."""
+    _, _, _, _, directory, environ = details[:6]
+    stdin, _, _, stdout, _, stderr = details[9:15]
+    streams = [
+        standard if given == -1 else given for standard, given in enumerate((stdin, stdout, stderr))
+    ]
+    return start(words, environ, streams, directory, program=program)
 
 
 class ForkedProgram(ForkedCommand):
@@ -233,6 +270,18 @@ class ForkedProgram(ForkedCommand):
     def __init__(self, words: Sequence[str], **how: Any) -> None:
         self.program = words[0]
         super().__init__(words[1:], **how)
+
+
+class ChildOrOther(subprocess.Popen[bytes]):
+    """What a test starts: a bounded child as a fork, and anything else as it is."""
+
+    def _execute_child(self, words: Any, *details: Any) -> None:
+        if not isinstance(words, list) or not can_start_child(words, details[5] or {}):
+            super()._execute_child(words, *details)  # type: ignore[misc]
+            return
+        self.pid = start_for(details, words[4:], BOUNDED_CHILD)
+        self._child_created = True
+        self._close_pipe_fds(*details[9:15])  # type: ignore[attr-defined]
 
 
 # In the server
@@ -321,6 +370,8 @@ def take(order: Order, streams: Sequence[int]) -> None:
     sys.path[0] = order.directory
     if order.program:
         sys.path[0] = str(Path(order.program).parent)
+    if order.program == BOUNDED_CHILD:
+        del sys.path[0]  # `python -P`
     sys.argv = [order.program or "conductor", *order.words]
     if "--bg" in order.words:
         prepare_background()

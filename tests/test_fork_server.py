@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from conductor_cli.programs.bounded_child import ChildLimits, run_child
 from conductor_cli.programs.process_guard import children_of
 from tests import fork_server
 from tests.cli.conftest import stage
@@ -214,3 +215,34 @@ def test_a_program_that_is_forked_is_as_one_that_starts_anew(tmp_path: Path, sta
         outs = [program.communicate(timeout=60)[0] for program in (forked, anew)]
     assert outs[0] == outs[1] != b""
     assert (forked.returncode, anew.returncode) == (3, 3)
+
+
+CHILD = """\
+import os, resource, sys
+
+def answer(job):
+    limits = [resource.getrlimit(kind) for kind in (resource.RLIMIT_AS, resource.RLIMIT_CPU)]
+    is_leader = os.getsid(0) == os.getpid()
+    is_path = os.path.dirname(sys.argv[0]) in sys.path
+    environ = {name: text for name, text in os.environ.items() if name != "LC_CTYPE"}
+    yield [job.decode(), sys.argv, environ, is_leader, is_path, os.nice(0), limits]
+    yield "jinja2" in sys.modules
+"""
+
+
+@pytest.mark.usefixtures("_forks")
+def test_a_bounded_child_is_the_same_whether_forked_or_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a variable that Python reads, and a module that the server does not know, it starts."""
+    script = tmp_path / "child.py"
+    script.write_text(CHILD)
+    limits = ChildLimits(seconds=60, memory=512 << 20, cpu_seconds=7)
+    started = run_child(script, b"job", limits)
+    monkeypatch.setattr(subprocess, "Popen", fork_server.ChildOrOther)
+    assert run_child(script, b"job", limits) == started
+    assert started[1] is False
+    monkeypatch.setitem(fork_server.MODULES_OF_WORDS, str(script), ("jinja2",))
+    assert run_child(script, b"job", limits) == [started[0], True]
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    assert run_child(script, b"job", limits)[1] is False

@@ -25,6 +25,7 @@ from conductor_cli.models.llama.prompt import (
     render_messages,
 )
 from conductor_cli.models.llama.vocabulary import TokenDecoder
+from tests import fork_server
 
 NAMES = {"bos_token": "<s>", "eos_token": "</s>"}
 USER = Message(role="user", content="U1")
@@ -44,6 +45,12 @@ def prompt(source: str, messages: tuple[Message, ...] = (USER,), *, thinking: bo
     return "".join(piece.text for piece in rendered)
 
 
+@pytest.fixture
+def _forked_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A template is rendered in a fork, for tests of what it writes."""
+    monkeypatch.setattr(subprocess, "Popen", fork_server.ChildOrOther)
+
+
 def test_message_contents_are_pieces_of_their_own() -> None:
     content = " <s> {{ 7 * 7 }} {% if %} </s>\n"
     prompt = render_messages(
@@ -54,12 +61,14 @@ def test_message_contents_are_pieces_of_their_own() -> None:
     assert prompt == (PromptPiece("<s>[user]", control=True), PromptPiece(content, control=False))
 
 
+@pytest.mark.usefixtures("_forked_children")
 def test_a_space_before_a_content_belongs_to_it() -> None:
     template = ChatTemplate("m.gguf", "[I] {{ messages[0].content }} [/I]", {})
     prompt = render_messages(template, (USER,), thinking=True)
     assert [piece.text for piece in prompt] == ["[I]", " U1", " [/I]"]
 
 
+@pytest.mark.usefixtures("_forked_children")
 @pytest.mark.parametrize(
     ("messages", "expected"),
     [
@@ -74,6 +83,7 @@ def test_messages_that_a_template_refuses_move_into_user_messages(
     assert prompt(STRICT, messages) == expected
 
 
+@pytest.mark.usefixtures("_forked_children")
 def test_a_system_message_that_a_template_drops_is_not_lost() -> None:
     forgets = (
         "{% for message in messages if message.role != 'system' %}[{{ message.content }}]{% "
@@ -90,6 +100,7 @@ PARTS = (
 """A template that takes a list of parts for a content, as those of models with images do."""
 
 
+@pytest.mark.usefixtures("_forked_children")
 @pytest.mark.parametrize(
     ("source", "messages", "expected"),
     [
@@ -109,6 +120,7 @@ def test_a_template_that_goes_over_the_parts_of_a_content_gets_parts(
     assert prompt(source, messages) == expected
 
 
+@pytest.mark.usefixtures("_forked_children")
 def test_a_template_that_takes_texts_and_parts_gets_texts() -> None:
     both = (
         "{% if messages[0].content is string %}{{ messages[0].content }}"
@@ -117,6 +129,7 @@ def test_a_template_that_takes_texts_and_parts_gets_texts() -> None:
     assert prompt(both) == "U1"
 
 
+@pytest.mark.usefixtures("_forked_children")
 def test_a_template_that_asks_only_whether_tools_are_defined_has_none() -> None:
     """As the one that llama.cpp has for Phi-4-mini."""
     source = (
@@ -126,11 +139,13 @@ def test_a_template_that_asks_only_whether_tools_are_defined_has_none() -> None:
     assert prompt(source, TALK) == "<system>S<user>U1<assistant>A1<user>U2"
 
 
+@pytest.mark.usefixtures("_forked_children")
 def test_thinking_is_mentioned_only_to_disable_it() -> None:
     asks = "{{ messages[0].content }}{{ enable_thinking is defined and enable_thinking == false }}"
     assert [prompt(asks, thinking=True), prompt(asks, thinking=False)] == ["U1False", "U1True"]
 
 
+@pytest.mark.usefixtures("_forked_children")
 @pytest.mark.parametrize("end", ["<think>", "{{ '<think>\\n' }}"])
 def test_thinking_that_a_template_opens_is_ended_where_there_is_none(end: str) -> None:
     source = "{{ messages[0].content }}" + end
@@ -138,6 +153,7 @@ def test_thinking_that_a_template_opens_is_ended_where_there_is_none(end: str) -
     assert prompt(source, thinking=False) == "U1<think>\n\n</think>\n\n"
 
 
+@pytest.mark.usefixtures("_forked_children")
 @pytest.mark.parametrize(
     ("end", "opens"), [("<think>\n", True), ("<think>", True), ("<think></think>", False)]
 )
@@ -155,6 +171,7 @@ def test_a_prompt_that_opens_thinking_is_recognized(end: str, opens: bool) -> No
     )
 
 
+@pytest.mark.usefixtures("_forked_children")
 @pytest.mark.parametrize(
     "source",
     [

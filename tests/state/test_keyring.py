@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from conductor_cli.state.key_store import (
     ask_keyring,
     keyring_timeout,
 )
+from tests import fork_server
 from tests.state.bus import address, items, keyring, lock, own_backend, use_backend, wedged
 
 __all__ = ["address", "keyring"]
@@ -38,6 +40,12 @@ OTHER = "https://api.mistral.ai/v1"
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine needs long to start the child."""
     monkeypatch.setenv(VARIABLE, "60")
+
+
+@pytest.fixture(autouse=True)
+def _forked_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What asks the keyring is a fork, but where a test has a keyring of its own for it."""
+    monkeypatch.setattr(subprocess, "Popen", fork_server.ChildOrOther)
 
 
 def open_store(home: Path) -> KeyStore:
