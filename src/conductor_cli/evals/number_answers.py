@@ -609,16 +609,14 @@ def _first_with_remark(plain: str) -> FoundNumber | None:
 
 def _last_number(plain: str) -> FoundNumber | None:
     """Return the last number that the text does not deny, and that is no label."""
-    last = None
     aside = None
-    for number in find_numbers(plain):
+    for number in reversed([*find_numbers(plain)]):
         if words.is_denied(plain, number.start, number.end) or _is_label(plain, number):
             continue
-        if _in_aside(plain, number.start):
-            aside = number
-        else:
-            last = number
-    return last or aside
+        if not _in_aside(plain, number.start):
+            return number
+        aside = aside or number
+    return aside
 
 
 _ASIDE_BEFORE: Final = re.compile(r"[.!?]\s+\([^()]{0,60}$")
