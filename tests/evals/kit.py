@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.usage import Usage
+from conductor_cli.evals.answer_words import MAX_TEXT
 from conductor_cli.evals.cases import Case, GoldStep, hash_cases
 from conductor_cli.evals.outcomes import SPEC, CaseOutcome, Evaluation, EvaluationSpec
 from conductor_cli.evals.runner import run_cases
@@ -199,3 +200,13 @@ class Timed:
         )
 
     async def close(self) -> None: ...
+
+
+def longer_than_searched(pattern: str, size: int) -> Callable[[int], str]:
+    """Return what makes a text of `size` patterns, and for any less a quarter of what is searched.
+
+    Only the end of a text is searched, so two longer ones take the same time whatever grows.
+    """
+    long_text = pattern * size
+    short_text = long_text[-(MAX_TEXT // 4) :]
+    return lambda wanted: long_text if wanted == size else short_text
