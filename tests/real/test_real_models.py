@@ -31,7 +31,7 @@ from conductor_cli.models.llama.loading import LlamaOptions
 from conductor_cli.run import Orchestra, RunSpec, Team, start_run
 from tests.core.plan_formats.reading import plan_in
 from tests.models.kit import calls, chunks_of, text, used
-from training.planner import suites
+from training.planner import suites, suites_models
 
 
 class RealModel(NamedTuple):
@@ -233,7 +233,7 @@ def test_the_table_of_suites_has_the_planner_of_this_package_and_a_writer_of_pro
     async def go() -> tuple[Team, list[Chunk]]:
         opened = await open_orchestra(OpeningRequest(settings=settings))
         try:
-            team = suites.with_measured_models(opened.orchestra).team
+            team = suites_models.with_measured_models(opened.orchestra).team
             request = Request(messages=(question,), max_tokens=96, temperature=0.0)
             return team, await chunks_of(team.workers["calculator"], request)
         finally:
