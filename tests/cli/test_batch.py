@@ -11,12 +11,14 @@ import os
 import pickle
 import re
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -924,6 +926,24 @@ def test_a_batch_for_one_worker_needs_no_planner_and_no_price_of_one(
     stage.configure(workers={"alpha": PRICE}, conductor=None)
     ultra = ("batch", source, "-o", tmp_path / "ultra.jsonl", "--yes", "--mode", "ultra")
     stage.fails(5, *ultra, told="no planner is chosen")
+
+
+def test_a_node_of_ray_that_does_not_start_in_time_is_no_bug(
+    one_worker: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray raises a bare exception for that."""
+
+    def init(*_: object, **__: object) -> None:
+        raise Exception("The current node timed out during startup.")  # noqa: TRY002 - as Ray does
+
+    ray = ModuleType("ray")
+    ray.__dict__.update(init=init, data=ModuleType("ray.data"))
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray.data", ray.__dict__["data"])
+    words = ("batch", numbers(tmp_path / "q.jsonl", 4), "-o", tmp_path / "a.jsonl", "--yes")
+    told = "no Ray cluster answers at auto: The current node timed out during startup."
+    done = one_worker.ends(3, *words, "--ray", "auto")
+    assert told in done.err
 
 
 needs_ray = pytest.mark.skipif(

@@ -100,7 +100,7 @@ def ray_cluster(address: str) -> Iterator[str]:
             init(None, include_dashboard=False)
         else:
             init(address, include_dashboard=None)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - Ray raises bare ones where a node does not start
         reason = str(error).partition("\n")[0]
         hint = "ray status shows a cluster; ray start --head starts one"
         raise ConfigError(
