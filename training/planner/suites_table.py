@@ -182,7 +182,7 @@ def verdict_lines(
     if not fewest and is_open:
         yield "**No verdict yet**: a suite has no question that every system has answered."
         return
-    checked = [*right, *token_conditions(suites)]
+    checked = [*right, *(token_conditions(suites) if fewest else ())]
     finding = "kept" if all(condition.holds for condition in checked) else "not kept"
     if most < needed.answers:
         yield (
@@ -203,11 +203,21 @@ def verdict_lines(
         yield (
             f"**The bound is not kept.** At {needed.answers} questions of each suite not all "
             "conditions on right answers hold, which no answer of the vote or the mixture could "
-            f"change. They have answered {over_all(suites).questions} of the "
-            f"{over_all(compared).questions} questions, so the conditions on tokens are of these."
+            f"change. {_rivals_sentence(compared, suites)}"
         )
     yield ""
     yield from _condition_lines(checked)
+
+
+def _rivals_sentence(compared: Sequence[SuiteOutcomes], suites: Sequence[SuiteOutcomes]) -> str:
+    """Return of how many questions the conditions on tokens are, where the verdict is early."""
+    answered = over_all(suites).questions
+    if not min(suite.questions for suite in suites):
+        return "They have not answered questions of each suite, so tokens are not compared."
+    return (
+        f"They have answered {answered} of the {over_all(compared).questions} questions, so the "
+        "conditions on tokens are of these."
+    )
 
 
 def _condition_lines(checked: Iterable[Condition]) -> Iterator[str]:

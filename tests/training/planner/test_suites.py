@@ -475,6 +475,15 @@ def test_a_bound_that_right_answers_break_is_not_kept_whatever_a_vote_would_answ
     assert "**No verdict yet**" in made_table(25, made)
 
 
+def test_tokens_are_not_compared_before_a_vote_is_made() -> None:
+    rivals = {"vote": "!" * 12, "moa": "!" * 12}
+    even = {"conductor": "+" * 6 + "-" * 6, "others": "+" * 6 + "-" * 6, **rivals}
+    text = made_table(12, [*outcomes_of("gsm8k", even), *outcomes_of("mbpp", even)])
+    assert "**The bound is not kept.** At 12 questions of each suite" in text
+    assert "They have not answered questions of each suite, so tokens are not compared." in text
+    assert "fewer tokens" not in text.partition("## Plans")[0]
+
+
 def test_tokens_may_be_compared_on_fewer_questions() -> None:
     rivals = {"vote": "++" + "!" * 10, "moa": "++" + "!" * 10}
     made = [*outcomes_of("gsm8k", {**GAIN, **rivals}), *outcomes_of("mbpp", {**GAIN, **rivals})]
