@@ -63,6 +63,11 @@ def test_help_loads_nothing_heavy_and_imports_no_command(stage: Stage) -> None:
     assert loaded(stage, "--help", modules=(*HEAVY, *modules)) == set()
 
 
+def test_a_plan_loads_no_scorer_where_nothing_was_evaluated(stage: Stage) -> None:
+    names = ("conductor_cli.app.opening", "conductor_cli.evals")
+    assert loaded(stage, "plan", "Why?", modules=names) & set(names) == set(names[:1])
+
+
 @pytest.mark.parametrize("rows", COMMANDS.values(), ids=COMMANDS)
 def test_every_command_of_the_table_exists_and_its_help_fits(
     rows: dict[str, tuple[str, str]],

@@ -23,7 +23,7 @@ from conductor_cli.app import rehearsal
 from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.opening import OpenedOrchestra, OpeningRequest, open_orchestra
 from conductor_cli.app.ray_jobs import ask_over_nodes, check_node, models_of
-from conductor_cli.app.stored_evaluations import evaluations_directory, stored_evaluations
+from conductor_cli.app.stored_evaluations import stored_evaluations
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import (
@@ -130,7 +130,7 @@ class PreparedEvaluation:
 
     def create(self, settings: Settings) -> Evaluation:
         """Return the stored evaluation, created now if it is a new one."""
-        directory = evaluations_directory(settings) / new_run_id(datetime.now(UTC))
+        directory = settings.paths.evaluations / new_run_id(datetime.now(UTC))
         return self.stored or Evaluation.create(
             directory, self.spec, self.request.cases, replies_of=self.replies_of
         )
@@ -179,7 +179,7 @@ async def open_evaluation(
     `KeyMissing` if a system that the request names needs the planner and there is none,
     `ConfigError` if nothing can be stored.
     """
-    disk.check_writable(evaluations_directory(settings), "the evaluation", f"{PREFIX}STATE_DIR=DIR")
+    disk.check_writable(settings.paths.evaluations, "the evaluation", f"{PREFIX}STATE_DIR=DIR")
     _check_scorers(request)
     async with _open_systems(request, settings) as (opened, systems, left_out, judge, spec):
         orchestra = opened.orchestra

@@ -608,7 +608,9 @@ def _facts_of_planner(
 
 def _describe_gain(settings: Settings, planner: str) -> str:
     """Return what plans of a planner were measured to gain; empty where nothing was measured."""
-    # Only where a plan is shown
+    if not settings.paths.evaluations.is_dir():
+        return ""
+    # Only where a plan is shown: it imports all scorers
     from conductor_cli.app.stored_evaluations import describe_measured_gain
 
     return describe_measured_gain(settings, planner)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorError
@@ -15,17 +14,12 @@ from conductor_cli.evals.summary import Summary, summarize
 from conductor_cli.evals.systems import ALONE, PLANNED
 
 
-def evaluations_directory(settings: Settings) -> Path:
-    """Return the directory where evaluations are stored."""
-    return settings.paths.state / "evals"
-
-
 def stored_evaluations(settings: Settings) -> Iterator[Evaluation]:
     """Yield the stored evaluations that can be read, the newest first.
 
     Their names begin with the time.
     """
-    directory = evaluations_directory(settings)
+    directory = settings.paths.evaluations
     if not directory.is_dir():
         return
     for path in sorted(directory.iterdir(), reverse=True):

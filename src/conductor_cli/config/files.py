@@ -52,6 +52,10 @@ class AppPaths:
         return self.state / "ratings.jsonl"
 
     @property
+    def evaluations(self) -> Path:
+        return self.state / "evals"
+
+    @property
     def attachments(self) -> Path:
         """The bytes of the images and documents that traces name."""
         return self.state / "attachments"
