@@ -194,6 +194,8 @@ class Raw:
         params = lib.llama_context_default_params()
         for name in ("n_ctx", "n_batch", "n_ubatch"):
             setattr(params, name, getattr(lib, f"llama_{name}")(context))
+        if not lib.llama_supports_gpu_offload():  # As conductor's own, whose state it takes over
+            params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
         params.n_threads = lib.llama_n_threads(context)
         params.n_threads_batch = params.n_threads
         self._context = lib.llama_init_from_model(model, params)
