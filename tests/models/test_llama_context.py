@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import loading
-from conductor_cli.models.llama.bindings import CancelToken
+from conductor_cli.models.llama.bindings import CancelToken, load_bindings
 from conductor_cli.models.llama.engine import MIN_GRAMMAR_REPLY
-from conductor_cli.models.llama.loading import LlamaOptions
+from conductor_cli.models.llama.loading import BATCH_SIZE, CPU_COMPUTED_AT_ONCE, LlamaOptions
 from conductor_cli.run.executor import FATAL_REASONS
 from tests.models.kit import text, used
 from tests.models.test_llama import ask, clear, opened, play, reply_texts
@@ -136,6 +137,31 @@ def test_as_large_a_context_is_taken_as_a_useful_reply_needs(
         assert STEP < tokens < 3 * STEP
         assert text(engine.generate(ask(LONG_TEXT, max_tokens=None), CancelToken()))
         assert STEP < engine.kv_cache.capacity <= 3 * STEP
+
+
+@pytest.mark.parametrize("has_gpu", [False, True], ids=["cpu", "gpu"])
+def test_each_context_on_a_cpu_is_without_flash_attention(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, *, has_gpu: bool
+) -> None:
+    """States go from a context into the next larger one, so all of a model are alike."""
+    lib = load_bindings()
+    monkeypatch.setattr(lib, "llama_supports_gpu_offload", lambda: has_gpu)
+    begun = lib.llama_init_from_model
+    kinds = []
+
+    def seen(model: Any, params: Any) -> Any:
+        kinds.append((params.flash_attn_type, params.n_ubatch))
+        return begun(model, params)
+
+    monkeypatch.setattr(lib, "llama_init_from_model", seen)
+    with opened(tiny, context=2048) as engine:
+        assert text(engine.generate(ask(LONG_TEXT, max_tokens=8), CancelToken()))
+        is_told_apart = "without flash attention" in engine._loaded.identity
+    usual = (lib.LLAMA_FLASH_ATTN_TYPE_AUTO, BATCH_SIZE)
+    on_cpu = (lib.LLAMA_FLASH_ATTN_TYPE_DISABLED, CPU_COMPUTED_AT_ONCE)
+    assert set(kinds) == {usual if has_gpu else on_cpu}
+    assert len(kinds) == (1 if has_gpu else 2)
+    assert is_told_apart == (not has_gpu)
 
 
 def test_a_state_that_cannot_be_copied_is_read_again(
