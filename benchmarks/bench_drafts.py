@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -85,10 +85,8 @@ def write_plans(engine: LlamaEngine, count: int) -> list[WrittenPlan]:
     for examined in QUESTIONS[::step][:count]:
         request = planner_request(examined.question, pool, profile, context)
         prompt = engine.tokenize(request).tokens
-        for _ in engine.generate(request, CancelToken()):
-            pass
-        reply = engine.kv_cache.tokens[len(prompt) :]
-        plans.append(WrittenPlan(prompt=prompt, reply=[*reply, END]))
+        written = engine.sample(replace(request, temperature=0.0), CancelToken()).tokens
+        plans.append(WrittenPlan(prompt=prompt, reply=[*written[:-1], END]))
     return plans
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
@@ -35,7 +36,7 @@ from conductor_cli.models.llama.adapter import Llama
 from conductor_cli.models.llama.bindings import CancelToken, load_bindings
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.loading import LlamaOptions
-from conductor_cli.models.llama.sampling import choose_index, softmax
+from conductor_cli.models.llama.sampling import GrammarSampler, choose_index, softmax
 from conductor_cli.run import Orchestra, RunSpec, Team, start_run
 from tests.core.plan_formats.reading import plan_in
 from tests.models.kit import chunks_of, text, used
@@ -231,7 +232,59 @@ def test_choices_with_the_same_first_token_are_written(partial: Path, reads: lis
             )
             assert text(chunks) in labels
             assert chunks[-1].choice_shares is None
-            assert used(chunks).tokens_out == len(text(chunks)) == len(reads) - 1
+            # The end is not read, and after the last letter no other token may come
+            assert used(chunks).tokens_out == len(text(chunks)) == len(reads)
+
+
+def written_under(engine: LlamaEngine, grammar: str, **fields: Any) -> list[Chunk]:
+    request = ask("Go on.", grammar=grammar, max_tokens=None, **fields)
+    return list(engine.generate(request, CancelToken()))
+
+
+def test_forced_text_is_read_with_the_token_before_it(tiny: Path, reads: list[int]) -> None:
+    with opened(tiny) as engine:
+        chunks = written_under(engine, r'root ::= [a-c] " | -\n" [a-c] "."')
+        forced = len(engine.vocabulary.reply_tokens(" | -\n"))
+        assert re.fullmatch(r"[a-c] \| -\n[a-c]\.", text(chunks))
+        assert chunks[-1].finish == "stop"
+        assert reads[1:] == [1 + forced]
+        assert used(chunks).tokens_out == 1 + forced + 2
+
+
+def test_a_forced_token_that_may_go_on_is_left_to_the_model(tiny: Path, reads: list[int]) -> None:
+    """A space may be the beginning of the word behind it."""
+    with opened(tiny) as engine:
+        chunks = written_under(engine, 'root ::= "a" "| " [a-c]')
+        assert re.fullmatch(r"a\| [a-c]", text(chunks))
+        assert reads[1] == 2  # "a" and "|", without the space
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_reply_is_the_same_where_nothing_is_forced(
+    tiny: Path, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grammar = r'root ::= ([a-f] [a-f] " | - | " [a-f] "\n"){3} "end"'
+    with opened(tiny) as engine:
+        replies = [text(written_under(engine, grammar, temperature=temperature, seed=4))]
+        monkeypatch.setattr(GrammarSampler, "forced", lambda _: ())
+        replies.append(text(written_under(engine, grammar, temperature=0.0, seed=4)))
+    assert all(re.fullmatch(r"([a-f]{2} \| - \| [a-f]\n){3}end", reply) for reply in replies)
+    if not temperature:
+        assert replies[0] == replies[1]
+
+
+def test_forced_text_is_written_with_a_sentencepiece_vocabulary(sentence: Path) -> None:
+    with opened(sentence) as engine:
+        chunks = written_under(engine, r'root ::= [a-c] " | -\n" [a-c] "."')
+        assert re.fullmatch(r"[a-c] \| -\n[a-c]\.", text(chunks))
+
+
+def test_a_limit_of_tokens_ends_within_forced_text(tiny: Path) -> None:
+    with opened(tiny) as engine:
+        request = ask("Go on.", grammar='root ::= [a-c] "|||||||\\n" [a-c]', max_tokens=3)
+        chunks = list(engine.generate(request, CancelToken()))
+        assert chunks[-1].finish == "length"
+        assert used(chunks).tokens_out == 3
 
 
 def test_labels_work_with_a_sentencepiece_vocabulary(sentence: Path) -> None:

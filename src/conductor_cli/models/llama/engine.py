@@ -381,24 +381,26 @@ class LlamaEngine:
     def _write(self, reply: TokenDecoder, sampler: Sampler, most: int) -> Iterator[Chunk]:
         """Draw and decode up to `most` tokens, which the last chunk counts.
 
-        What is done for each must stay short.
+        What is done for each must stay short. Tokens that a grammar forces are read in one batch
+        with the drawn one before them, which costs less than one by one.
         """
         finish: Finish = "length"
         written = 0
-        while written < most:
-            token = sampler.draw(self.context)
-            if self.vocabulary.is_end(token):
-                finish = "stop"
-                break
-            written += 1
-            chunk = reply.feed(self.vocabulary.token_bytes(token))
-            if chunk.text or chunk.thinking:
-                yield chunk
-            if reply.stopped:
-                finish = "stop"
-                break
-            if written < most:  # the logits after the last token are not needed
-                self.kv_cache.decode([token])
+        while written < most and finish == "length":
+            tokens = _drawn(sampler, self.context, most - written)
+            for token in tokens:
+                if self.vocabulary.is_end(token):
+                    finish = "stop"
+                    break
+                written += 1
+                chunk = reply.feed(self.vocabulary.token_bytes(token))
+                if chunk.text or chunk.thinking:
+                    yield chunk
+                if reply.stopped:
+                    finish = "stop"
+                    break
+            if written < most and finish == "length":  # no logits are needed after the last token
+                self.kv_cache.decode(tokens)
         usage = Usage(tokens_out=written, tokens_reasoning=reply.thinking_tokens)
         end = reply.end()
         yield replace(end, finish=finish, usage=usage, stop_sequence=reply.stop_sequence)
@@ -454,6 +456,11 @@ class LlamaEngine:
         if self._options.seed is not None:
             return self._options.seed
         return int.from_bytes(os.urandom(4))
+
+
+def _drawn(sampler: Sampler, context: Any, most: int) -> list[int]:  # noqa: ANN401 - a C pointer
+    """Return the next token and those that it forces, at most so many."""
+    return [sampler.draw(context), *sampler.forced()][:most]
 
 
 def _progress_in(

@@ -26,6 +26,9 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.bindings import last_error
 from conductor_cli.models.llama.vocabulary import Vocabulary
 
+MAX_FORCED: Final = 64
+"""Characters that are looked ahead at once for text that a grammar leaves no choice about."""
+
 LEAST_TEMPERATURE: Final = 1e-6
 """Up to it the likeliest token is drawn: logits that are divided by less do not fit into 32 bits,
 and the noise is nothing beside them.
@@ -96,6 +99,10 @@ class Sampler:
 
     def accept(self, token: int) -> None:
         """Note that a token comes next which `draw` did not choose."""
+
+    def forced(self) -> Sequence[int]:
+        """Return the tokens that come next whatever the model says. They count as drawn."""
+        return ()
 
     def close(self) -> None:
         """Free what the reply needed."""
@@ -169,6 +176,10 @@ class GrammarSampler(Sampler):
                 "internal", f"the grammar of this request cannot be used: {last_error()}"
             )
         self._letters = codecs.getincrementaldecoder("utf-8")()
+        self._end = int(self._lib.llama_vocab_eos(vocabulary.pointer))
+        beginnings = (self._end, *vocabulary.byte_tokens.values())
+        self._beginnings = self._entries(beginnings)
+        self._some_beginnings = self._entries(beginnings[-2:])
         self._candidate = (self._lib.llama_token_data * 1)()
         self._candidates = self._lib.llama_token_data_array(
             data=self._candidate, size=1, selected=-1
@@ -195,6 +206,63 @@ class GrammarSampler(Sampler):
         self._letters.decode(spelling)
         if self._habit is not None:
             self._habit.accept(spelling)
+
+    def forced(self) -> Sequence[int]:
+        """Return the tokens of the text that the grammar leaves no choice about, and of the end.
+
+        The last one may be joined with what follows it, so that is left to the model, unless it
+        ends a line or the reply.
+        """
+        text, ends = self._forced_text()
+        tokens = self.vocabulary.reply_tokens(text)
+        if not ends and not text.endswith("\n"):
+            tokens = tokens[:-1]
+        accepted = list[int]()
+        for token in tokens:
+            if not self._is_text(token) or not self._allows(token):
+                return accepted  # A tokenizer that changes the text, such as by a space before it
+            self.accept(token)
+            accepted.append(token)
+        if ends:
+            accepted.append(self._end)
+        return accepted
+
+    def _forced_text(self) -> tuple[str, bool]:
+        """Return what has to be written next, and whether the reply has to end after it."""
+        text = ""
+        ahead = self._grammar
+        try:
+            while len(text) < MAX_FORCED:
+                following = self._following(ahead)
+                if len(following) != 1:
+                    return text, False
+                (token,) = following
+                if token == self._end:
+                    return text, True
+                character = self.vocabulary.token_bytes(token)
+                if not character.isascii():
+                    return text, False
+                if ahead is self._grammar:
+                    ahead = self._lib.llama_sampler_clone(self._grammar)
+                self._lib.llama_sampler_accept(ahead, token)
+                text += character.decode()
+        finally:
+            if ahead is not self._grammar:
+                self._lib.llama_sampler_free(ahead)
+        return text, False
+
+    def _following(self, grammar: Any) -> Sequence[int]:  # noqa: ANN401 - a C pointer
+        """Return the beginnings that a grammar allows next, or two of them where it has more.
+
+        Whatever may be written begins with one of them. None where the vocabulary has not all.
+        """
+        if len(self._beginnings) == 1:
+            return ()
+        # In free text two letters are allowed, and to look at all would take ten times as long
+        some = self._allowed_of(self._some_beginnings, grammar)
+        if len(some) > 1:
+            return some
+        return self._allowed_of(self._beginnings, grammar)
 
     # A C pointer; a numpy array, for reading
     def _logits(self, context: Any) -> Any:  # noqa: ANN401
@@ -229,12 +297,20 @@ class GrammarSampler(Sampler):
         return bool(entry.logit > 0)
 
     def _allowed(self, tokens: Sequence[int]) -> list[int]:
+        entries = self._entries(tokens)
+        return self._allowed_of(entries, self._grammar)
+
+    def _entries(self, tokens: Sequence[int]) -> Any:  # noqa: ANN401 - an array of C structures
         entries = (self._lib.llama_token_data * len(tokens))()
         for entry, token in zip(entries, tokens, strict=True):
             entry.id = token
+        return entries
+
+    def _allowed_of(self, entries: Any, grammar: Any) -> list[int]:  # noqa: ANN401 - of C
+        for entry in entries:
             entry.logit = 1.0
-        candidates = self._lib.llama_token_data_array(data=entries, size=len(tokens), selected=-1)
-        self._lib.llama_sampler_apply(self._grammar, ctypes.byref(candidates))
+        candidates = self._lib.llama_token_data_array(data=entries, size=len(entries), selected=-1)
+        self._lib.llama_sampler_apply(grammar, ctypes.byref(candidates))
         return [entry.id for entry in entries if entry.logit > 0]
 
     def _is_text(self, token: int) -> bool:

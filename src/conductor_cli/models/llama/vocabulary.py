@@ -8,8 +8,8 @@ from __future__ import annotations
 import codecs
 import ctypes
 import re
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property
 from typing import Any, Final, NamedTuple
 
 from conductor_cli.core.chat import Chunk, ThinkingSplitter, held_back
@@ -19,9 +19,16 @@ from conductor_cli.models.llama.prompt import PromptPiece, split_for_tokenizer
 # llama.cpp's number for a SentencePiece vocabulary, whose tokenizer puts a space before each text
 _SPM = 1
 
+_FIRST_BYTES: Final = frozenset((*range(0x80), *range(0xC2, 0xF5)))  # Of characters in UTF-8
+_BYTE_TOKENS: Final = 1024  # How many tokens are looked at for those of single bytes
+
 _USER_DEFINED: Final = 1 << 4  # llama.cpp's attribute of a token that is read in any text
 _MARK: Final = re.compile(r"<\S+>|\[\S+\]")
 """What a mark looks like. White space may be a token of this kind, too."""
+
+
+def _is_letter(byte: int) -> bool:
+    return chr(byte).isascii() and chr(byte).isalpha()
 
 
 class TokenizedPrompt(NamedTuple):
@@ -129,10 +136,29 @@ class Vocabulary:
 
     def next_token(self, text: str) -> int:
         """Return the first token of `text` where a reply goes on with it, -1 if it has none."""
-        tokens = self._split(text, control=False, first=False)
+        tokens = self.reply_tokens(text)
         if not tokens:
             return -1
         return tokens[0]
+
+    def reply_tokens(self, text: str) -> list[int]:
+        """Return the tokens of `text` where a reply goes on with it."""
+        return self._split(text, control=False, first=False)
+
+    @cached_property
+    def byte_tokens(self) -> Mapping[int, int]:
+        """The token of each byte that may begin a character; empty where one has none.
+
+        Vocabularies have them among their first tokens. Letters come last.
+        """
+        found = dict[int, int]()
+        for token in range(min(self.size, _BYTE_TOKENS)):
+            spelling = self.token_bytes(token)
+            if len(spelling) == 1:
+                found.setdefault(spelling[0], token)
+        if not found.keys() >= _FIRST_BYTES:
+            return {}
+        return {byte: found[byte] for byte in sorted(found, key=_is_letter)}
 
     def logits(self, context: Any) -> Any:  # noqa: ANN401 - a C pointer; a numpy array
         """Return the logits of all tokens, in llama.cpp's own memory.
