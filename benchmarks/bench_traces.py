@@ -29,6 +29,11 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.state.trace_store import TraceStore
 
 ROUNDS: Final = 11
+INDEX_BOUND: Final = 280.0
+"""The first list over `conductor --version`: 5 s where that takes 18 ms, as it did when the bound
+was set.
+"""
+
 RUNS: Final = 10_000
 EVENTS: Final = 50_000
 WORDS: Final = 150  # words of one answer
@@ -83,7 +88,14 @@ def measure() -> Table:
         (
             *figures[1:],
             Figure("the first list after a run", after, "ratio", also="it reads that run"),
-            Figure("the first list, which makes the index", first.wall, "s", bound=5.0),
+            Figure(
+                "the first list, which makes the index",
+                first.wall
+                / statistics.median(version.wall for version in times["conductor --version"]),
+                "ratio",
+                bound=INDEX_BOUND,
+                also=f"{first.wall:.2f} s",
+            ),
             Figure("the index", size, "MB", also=f"{size / filled:.2f} of the traces"),
         ),
     )
