@@ -1,6 +1,6 @@
 """What drafts of the next tokens would save a local planner on this machine.
 
-    python -m benchmarks.bench_drafts MODEL.gguf [--questions N]
+    python -m benchmarks.bench_drafts MODEL.gguf [--adapter ADAPTER.gguf] [--questions N]
 
 Speculative decoding checks a draft of several tokens in one batch. That pays where a batch costs
 less than its tokens one by one, and where most of the draft is right. So the cost of batches is
@@ -8,7 +8,8 @@ measured, and plans of the model itself are written, for questions of the planne
 What drafts would have cost is then computed, not run: once by an oracle that always drafts the
 right words of the prompt or the plan and never a wrong one, and by looking up what followed the
 last two tokens there. Both count the forms that the grammar forces, since the examples in the
-prompt have them. Costs are in the time of one token, without the time of the prompt.
+prompt have them. Costs are in the time of one token, without the time of the prompt. With an
+adapter the plans are those of the profile `kinds`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.plan import PlanRules
-from conductor_cli.core.profile import PROFILES
+from conductor_cli.core.profile import PROFILES, Profile
 from conductor_cli.core.prompts import plan_format_context, planner_request
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import LlamaEngine
@@ -74,10 +75,9 @@ def _between(size: int, measured: Sequence[float]) -> float:
     raise ValueError(size)
 
 
-def write_plans(engine: LlamaEngine, count: int) -> list[WrittenPlan]:
+def write_plans(engine: LlamaEngine, profile: Profile, count: int) -> list[WrittenPlan]:
     """Return the plans of the model for so many questions over a pool of three workers."""
     pool = pools(1)["3"]
-    profile = PROFILES["prompted"]
     rules = PlanRules(workers=pool.names)
     context = plan_format_context(profile, pool, rules, "auto", constrained=True)
     step = max(1, len(QUESTIONS) // count)
@@ -146,10 +146,12 @@ def main() -> int:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_drafts")
     parser.add_argument("model", type=Path)
+    parser.add_argument("--adapter", type=Path)
     parser.add_argument("--questions", type=int, default=20)
     given = parser.parse_args()
-    engine = LlamaEngine(given.model, LlamaOptions(), CancelToken())
-    plans = write_plans(engine, given.questions)
+    engine = LlamaEngine(given.model, LlamaOptions(adapter=given.adapter), CancelToken())
+    profile = PROFILES["kinds" if given.adapter else "prompted"]
+    plans = write_plans(engine, profile, given.questions)
     costs = batch_costs(engine, plans[0].prompt)
     tokens = sum(len(plan.reply) for plan in plans)
     print(f"{given.model.name}: {len(plans)} plans, {tokens} tokens")
