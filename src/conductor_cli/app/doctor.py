@@ -129,9 +129,7 @@ def llama_build(settings: Settings) -> Iterator[CheckResult]:
     else:
         # llama.cpp is compiled for one kind of GPU; a build for the CPU works, at a fraction of the
         # speed.
-        build = (
-            f"--no-cache-dir --no-binary llama-cpp-python llama-cpp-python=={installed}"
-        )
+        build = f"--no-cache-dir --no-binary llama-cpp-python llama-cpp-python=={installed}"
         hint = (
             f'CMAKE_ARGS="-D{BUILD_FLAGS[gpus[0].kind]}=on" pip install --force-reinstall '
             f"--no-deps {build}"
