@@ -22,7 +22,7 @@ import resource
 import sys
 import time
 import tomllib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import chain
@@ -43,6 +43,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.llama.adapter import Llama
+from conductor_cli.models.llama.bindings import load_bindings
 from conductor_cli.models.llama.loading import LlamaOptions
 from conductor_cli.models.llama.sampling import GrammarSampler
 from conductor_cli.run import Orchestra, RunSpec, Team, start_run
@@ -119,7 +120,8 @@ class Forced:
 
     `draws` has the processor time of each draw, `times` when each ended, in seconds and by reply.
     `refused` says at which token, counted from 0 in each reply, the grammar has to refuse one
-    first; below 0 nowhere.
+    first; below 0 nowhere. Every token is drawn, also where the grammar leaves no choice, so that a
+    token can be compared with one of the raw loop.
     """
 
     def __init__(self, text: str, refused: int = -1) -> None:
@@ -132,29 +134,31 @@ class Forced:
         self._reply: Any = None
         self._tokens: list[int] = []
         self._draw: Callable[[Any, Any], int] = GrammarSampler.draw
+        self._no_choice: Callable[[Any], Sequence[int]] = GrammarSampler.forced
 
     def __enter__(self) -> Self:
         # A bound method would not be handed the sampler that it is called on.
         GrammarSampler.draw = lambda sampler, context: self._forced(sampler, context)  # type: ignore[method-assign]  # noqa: PLW0108
+        GrammarSampler.forced = lambda _: ()  # type: ignore[method-assign]
         return self
 
     def __exit__(self, *_: object) -> None:
         GrammarSampler.draw = self._draw  # type: ignore[method-assign]
+        GrammarSampler.forced = self._no_choice  # type: ignore[method-assign]
 
     def _forced(self, sampler: Any, context: Any) -> int:
-        import llama_cpp
-
+        lib = load_bindings()
         if sampler is not self._reply:
             self._reply = sampler
             self.context = context
-            self._tokens = tokens(llama_cpp, context, self.text)
+            self._tokens = tokens(lib, context, self.text)
             self.draws.append([])
             self.times.append([])
         at = len(self.draws[-1])
-        logits = llama_cpp.llama_get_logits_ith(context, -1)
+        logits = lib.llama_get_logits_ith(context, -1)
         logits[self._tokens[at]] = LIFT
         if at == self.refused:
-            logits[tokens(llama_cpp, context, REFUSED)[0]] = 2 * LIFT
+            logits[tokens(lib, context, REFUSED)[0]] = 2 * LIFT
             self.refusals += 1
         began = time.thread_time()
         token = self._draw(sampler, context)
@@ -186,8 +190,7 @@ class Raw:
     """
 
     def __init__(self, context: Any, depth: int) -> None:
-        import llama_cpp as lib
-
+        lib = load_bindings()
         self._lib = lib
         self._depth = depth
         model = lib.llama_get_model(context)
@@ -404,11 +407,10 @@ def own(forced: Forced, question: Question) -> int:
 
     Those of the question and of the template around it.
     """
-    import llama_cpp
-
+    lib = load_bindings()
     turn = request(question=question).messages[1].content
     behind = f"<|im_end|>\n<|im_start|>user\n{turn}<|im_end|>\n<|im_start|>assistant\n"
-    return len(tokens(llama_cpp, forced.context, behind, special=True)) - 1
+    return len(tokens(lib, forced.context, behind, special=True)) - 1
 
 
 if __name__ == "__main__":
