@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama import loading
 from conductor_cli.models.llama.bindings import CancelToken, load_bindings
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.kv_cache import (
@@ -288,7 +287,7 @@ def test_another_version_of_llama_cpp_uses_no_state(
 ) -> None:
     with opened(tiny, tmp_path) as engine:
         plain = answered(engine, pool_request())
-    monkeypatch.setattr(loading, "bindings_version", lambda: "99.0.0")
+    monkeypatch.setattr(load_bindings(), "__version__", "99.0.0")
     with opened(tiny, tmp_path) as engine:
         assert answered(engine, pool_request()) == plain
     assert restored == []

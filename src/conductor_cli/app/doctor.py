@@ -63,12 +63,7 @@ from conductor_cli.models.catalog import api_key_of, open_model
 from conductor_cli.models.command.process import OWN_NETWORK_HINT, shares_network
 from conductor_cli.models.command.programs import PROGRAMS, describe_program
 from conductor_cli.models.key_hints import missing_key_hint
-from conductor_cli.models.llama.bindings import (
-    bindings_version,
-    can_use_gpu,
-    is_installed,
-    load_bindings,
-)
+from conductor_cli.models.llama.bindings import can_use_gpu, is_installed, load_bindings
 from conductor_cli.models.llama.gguf import read_model_info
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.router import SUFFIX, RouterFile, read_planner
@@ -117,8 +112,7 @@ def llama_build(settings: Settings) -> Iterator[CheckResult]:
             raise ConductorUnusable(error.message, hint=error.hint) from None
         yield CheckResult(name="llama.cpp", state="warning", text=error.message, hint=error.hint)
         return
-    installed = bindings_version()
-    text = f"llama-cpp-python {installed}"
+    text = f"llama-cpp-python {lib.__version__}"
     name = "llama.cpp"
     gpus = find_gpus(settings.environ)
     named = ", ".join(names_of(gpus))
@@ -129,7 +123,7 @@ def llama_build(settings: Settings) -> Iterator[CheckResult]:
     else:
         # llama.cpp is compiled for one kind of GPU; a build for the CPU works, at a fraction of the
         # speed.
-        build = f"--no-cache-dir --no-binary llama-cpp-python llama-cpp-python=={installed}"
+        build = f"--no-cache-dir --no-binary llama-cpp-python llama-cpp-python=={lib.__version__}"
         hint = (
             f'CMAKE_ARGS="-D{BUILD_FLAGS[gpus[0].kind]}=on" pip install --force-reinstall '
             f"--no-deps {build}"

@@ -1,7 +1,6 @@
 """The one place that imports `llama_cpp`, and that receives llama.cpp's log.
 
-Everything is called through the C functions that `llama_cpp` exposes; its classes are not used, nor
-imported.
+Everything is called through the C functions that `llama_cpp` exposes; its classes are not used.
 llama.cpp prints nothing: its log comes here, and its last error becomes the reason in a
 `ModelError`. The C interface changes without notice, so only versions of llama-cpp-python that were
 tested are used.
@@ -15,15 +14,12 @@ import re
 import sys
 import threading
 from collections import deque
-from importlib import import_module, metadata
-from importlib.util import find_spec, module_from_spec
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.terminal_text import short_line
-
-_PACKAGE: Final = "llama_cpp"
 
 OLDEST_VERSION: Final = (0, 3, 36)
 UNSUPPORTED_VERSION: Final = (0, 4)
@@ -57,7 +53,7 @@ _LOG: Final = _Log()
 
 
 def load_bindings() -> Any:  # noqa: ANN401 - a module of C functions
-    """Return the module of llama.cpp's C functions, imported and silenced at the first call.
+    """Return the module `llama_cpp`, imported and silenced at the first call.
 
     Raises `ModelError` if it cannot be used.
     """
@@ -69,7 +65,7 @@ def load_bindings() -> Any:  # noqa: ANN401 - a module of C functions
 
 def is_installed() -> bool:
     """Return whether llama-cpp-python is installed. Nothing is imported."""
-    return find_spec(_PACKAGE) is not None
+    return find_spec("llama_cpp") is not None
 
 
 def built_wheel_command() -> str:
@@ -174,16 +170,10 @@ def set_environment() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
-def bindings_version() -> str:
-    """Return the version of llama-cpp-python. Raises `PackageNotFoundError` without one."""
-    return metadata.version("llama-cpp-python")
-
-
 def _import() -> tuple[Any, Any]:
     set_environment()
     try:
-        functions, ggml = _import_functions()
-        installed = bindings_version()
+        import llama_cpp
     except ModuleNotFoundError as error:
         hint = f"models on this machine need it: {built_wheel_command()}"
         raise ModelError("file", "llama.cpp is not installed", hint=hint) from error
@@ -192,42 +182,19 @@ def _import() -> tuple[Any, Any]:
         raise ModelError(
             "file", f"llama.cpp cannot be used: {short_line(str(error))}", hint=_INSTALL
         ) from error
-    if not is_supported(installed):
-        problem = f"version {short_line(installed)} of llama-cpp-python is not supported"
+    if not is_supported(llama_cpp.__version__):
+        problem = (
+            f"version {short_line(str(llama_cpp.__version__))} of llama-cpp-python is not supported"
+        )
         raise ModelError("file", f"llama.cpp cannot be used: {problem}", hint=_INSTALL)
-    callback = functions.llama_log_callback(_log)
-    functions.llama_log_set(callback, None)
-    _load_backends(functions, ggml)
-    functions.llama_backend_init()
-    return functions, callback
+    callback = llama_cpp.llama_log_callback(_log)
+    llama_cpp.llama_log_set(callback, None)
+    _load_backends()
+    llama_cpp.llama_backend_init()
+    return llama_cpp, callback
 
 
-def _import_functions() -> tuple[Any, Any]:
-    """Return the modules of llama.cpp's and of ggml's C functions.
-
-    The package that they are in would import its classes, too, which takes five times as long. So
-    it stands empty while they are imported, and whoever imports it later gets all of it.
-    """
-    spec = find_spec(_PACKAGE)
-    if spec is None:
-        raise ModuleNotFoundError(_PACKAGE)
-    is_imported = _PACKAGE in sys.modules
-    if not is_imported:
-        sys.modules[_PACKAGE] = module_from_spec(spec)
-    try:
-        return import_module(f"{_PACKAGE}.llama_cpp"), import_module(f"{_PACKAGE}._ggml")
-    finally:
-        if not is_imported:
-            _forget_package()
-
-
-def _forget_package() -> None:
-    for name in [*sys.modules]:
-        if name.partition(".")[0] == _PACKAGE:
-            del sys.modules[name]
-
-
-def _load_backends(functions: Any, ggml: Any) -> None:  # noqa: ANN401 - modules
+def _load_backends() -> None:
     """Load the code for this CPU where it is a library of its own, as in a build for all CPUs.
 
     Ggml picks the best.
@@ -235,11 +202,13 @@ def _load_backends(functions: Any, ggml: Any) -> None:  # noqa: ANN401 - modules
     llama-cpp-python loads none, and ggml by itself would look beside Python and in the current
     directory.
     """
+    from llama_cpp import _ggml, llama_cpp
+
     # A wheel has copies for links, so what llama.cpp is linked with may be another copy than the
     # one of `_ggml`. It finds what it is linked with
-    library = functions._lib if os.name == "posix" else ggml.libggml  # noqa: SLF001
-    if not library.ggml_backend_reg_count():
-        library.ggml_backend_load_all_from_path(os.fsencode(ggml.libggml_base_path))
+    ggml = llama_cpp._lib if os.name == "posix" else _ggml.libggml  # noqa: SLF001
+    if not ggml.ggml_backend_reg_count():
+        ggml.ggml_backend_load_all_from_path(os.fsencode(_ggml.libggml_base_path))
 
 
 def _log(level: int, text: bytes, _: object) -> None:

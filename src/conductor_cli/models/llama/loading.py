@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.bindings import (
-    CancelToken,
-    bindings_version,
-    clear_log,
-    last_error,
-    load_bindings,
-)
+from conductor_cli.models.llama.bindings import CancelToken, clear_log, last_error, load_bindings
 from conductor_cli.models.llama.gguf import check_whole_model, part_files, read_model_info
 from conductor_cli.system.hardware import idle_cores
 
@@ -105,11 +99,9 @@ class LoadedModel:
         self._adapter: Any = None
         self._is_on_gpu = False
         self.most = options.context
-        # llama.cpp loads without holding Python up, so what Python has to check and to import is
-        # done meanwhile
+        # llama.cpp loads without holding Python up, so what Python has to check is done meanwhile
         with ThreadPoolExecutor(1, thread_name_prefix="adapter") as beside:
             checking = beside.submit(self._check_adapter)
-            beside.submit(_import_for_replies)
             self.model, self.context = self._open(cancel)
         self.identity = self._read_identity()
         try:
@@ -129,7 +121,7 @@ class LoadedModel:
             names += [str(file.stat().st_mtime_ns) for file in part_files(model)]
         if self._stretched:
             names.append(f"context {self._options.context}")
-        names += [f"llama-cpp-python {bindings_version()}", "keys and values of f16"]
+        names += [f"llama-cpp-python {self.lib.__version__}", "keys and values of f16"]
         if not self._is_on_gpu:
             names.append("without flash attention")  # Values are stored in another order
         return "\n".join(names)
@@ -266,10 +258,3 @@ class LoadedModel:
             hint = "there may be too little memory: try a smaller context or a smaller model"
             raise ModelError("file", f"{self._path} cannot be used: {last_error()}", hint=hint)
         return context
-
-
-def _import_for_replies() -> None:
-    """Import what the first token needs and what is slow to import."""
-    import numpy  # noqa: F401, ICN001
-
-    from conductor_cli.models.llama import template_sandbox  # noqa: F401
