@@ -88,7 +88,7 @@ class Extra:
     `bias` adds to the logit of a token, named by its text; None leaves that tensor out. `template`
     None leaves the chat template out. `metadata` adds keys, whole numbers without a sign. `pre` is
     how text is split before the BPE. `marks` are further special tokens. `sentence` makes a vocabulary of SentencePiece instead.
-    `tensors` false makes a vocabulary only.
+    `rwkv` makes one of RWKV, where no token ends a text and one ends a turn. `tensors` false makes a vocabulary only.
     """
 
     bias: Mapping[str, float] | None = field(default_factory=dict)
@@ -99,6 +99,7 @@ class Extra:
     marks: tuple[str, ...] = ()
     add_bos: bool = False
     sentence: bool = False
+    rwkv: bool = False
     tensors: bool = True
 
 
@@ -110,11 +111,15 @@ def make(path: Path, *, seed: int = 0, shape: Shape = TINY, extra: Extra = PLAIN
     import gguf
 
     tokens, merges = (sentence_pieces(), []) if extra.sentence else vocabulary(shape.merges)
+    if extra.rwkv:
+        tokens = rwkv_tokens()
     tokens = [*tokens, *extra.marks]
     writer = gguf.GGUFWriter(path, extra.architecture)
     _add_shape(writer, shape, len(tokens))
     if extra.sentence:
         _add_sentence_tokenizer(writer, tokens)
+    elif extra.rwkv:
+        _add_rwkv_tokenizer(writer, tokens)
     else:
         _add_tokenizer(writer, tokens, merges, extra)
     writer.add_add_bos_token(extra.add_bos)
@@ -224,6 +229,14 @@ def _add_sentence_tokenizer(writer: Any, tokens: list[str]) -> None:
     writer.add_unk_token_id(0)
 
 
+def _add_rwkv_tokenizer(writer: Any, tokens: list[str]) -> None:
+    normal = 1
+    writer.add_tokenizer_model("rwkv")
+    writer.add_token_list(tokens)
+    writer.add_token_types([normal] * len(tokens))
+    writer.add_eot_token_id(tokens.index(r"\n\n"))
+
+
 @cache
 def vocabulary(merges: int) -> tuple[list[str], list[str]]:
     """Tokens and merges of a byte-level BPE, in the alphabet of GPT-2, trained on `TEXT`.
@@ -259,6 +272,12 @@ def sentence_pieces() -> list[str]:
         *(f"<0x{byte:02X}>" for byte in range(256)),
         *dict.fromkeys([*beginnings, "▁", *sorted(set(TEXT) - set(" \n"))]),
     ]
+
+
+def rwkv_tokens() -> list[str]:
+    """Tokens in the manner of RWKV: all bytes, escaped, and the words of `TEXT`."""
+    words = [f" {word}" for word in dict.fromkeys(TEXT.split())]
+    return ["<s>", *(f"\\x{byte:02x}" for byte in range(256)), *words, r"\n\n"]
 
 
 def byte_letters() -> dict[int, str]:

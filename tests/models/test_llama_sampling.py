@@ -279,6 +279,30 @@ def test_forced_text_is_written_with_a_sentencepiece_vocabulary(sentence: Path) 
         assert re.fullmatch(r"[a-c] \| -\n[a-c]\.", text(chunks))
 
 
+def test_a_vocabulary_without_a_token_that_ends_a_text_is_written_with(models: Path) -> None:
+    """llama.cpp would abort the process on the number that stands for none."""
+    path = make(models / "rwkv.gguf", extra=Extra(rwkv=True))
+    with opened(path) as engine:
+        assert engine._lib.llama_vocab_eos(engine.vocabulary.pointer) == -1
+        chunks = written_under(engine, r'root ::= [a-c] " | -\n" [a-c] "."')
+        assert re.fullmatch(r"[a-c] \| -\n[a-c]\.", text(chunks))
+        assert chunks[-1].finish == "stop"
+
+
+def test_a_byte_whose_only_token_ends_a_turn_is_not_taken_for_one_that_cannot_follow(
+    models: Path,
+) -> None:
+    """Where nothing else begins with it in a grammar, what stands beside it is not forced."""
+    comma = ord(",")
+    path = make(models / "comma.gguf", extra=Extra(metadata={"tokenizer.ggml.eot_token_id": comma}))
+    with opened(path) as engine:
+        assert engine.vocabulary.token_bytes(comma) == b","
+        with closing(
+            GrammarSampler(engine.vocabulary, 'root ::= ("," | "x") "y"', temperature=None, seed=0)
+        ) as sampler:
+            assert list(sampler.forced()) == []
+
+
 def test_a_limit_of_tokens_ends_within_forced_text(tiny: Path) -> None:
     with opened(tiny) as engine:
         request = ask("Go on.", grammar='root ::= [a-c] "|||||||\\n" [a-c]', max_tokens=3)

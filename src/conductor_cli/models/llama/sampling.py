@@ -176,8 +176,11 @@ class GrammarSampler(Sampler):
                 "internal", f"the grammar of this request cannot be used: {last_error()}"
             )
         self._letters = codecs.getincrementaldecoder("utf-8")()
-        self._end = int(self._lib.llama_vocab_eos(vocabulary.pointer))
-        beginnings = (self._end, *vocabulary.byte_tokens.values())
+        self._end = vocabulary.end_token
+        beginnings = tuple[int, ...]()
+        # llama.cpp aborts the process on the number of a token that there is not
+        if self._end >= 0 and vocabulary.byte_tokens:
+            beginnings = (self._end, *vocabulary.byte_tokens.values())
         self._beginnings = self._entries(beginnings)
         self._some_beginnings = self._entries(beginnings[-2:])
         self._candidate = (self._lib.llama_token_data * 1)()
@@ -254,9 +257,10 @@ class GrammarSampler(Sampler):
     def _following(self, grammar: Any) -> Sequence[int]:  # noqa: ANN401 - a C pointer
         """Return the beginnings that a grammar allows next, or two of them where it has more.
 
-        Whatever may be written begins with one of them. None where the vocabulary has not all.
+        Whatever may be written begins with one of them. None where the vocabulary has not all, or
+        no token for the end.
         """
-        if len(self._beginnings) == 1:
+        if not self._beginnings:
             return ()
         # In free text two letters are allowed, and to look at all would take ten times as long
         some = self._allowed_of(self._some_beginnings, grammar)

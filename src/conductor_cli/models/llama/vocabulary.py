@@ -146,6 +146,17 @@ class Vocabulary:
         return self._split(text, control=False, first=False)
 
     @cached_property
+    def end_token(self) -> int:
+        """The token that ends a text or, without one, a turn; -1 where the vocabulary has neither.
+
+        That of RWKV has no token that ends a text.
+        """
+        ends_text = int(self.lib.llama_vocab_eos(self.pointer))
+        if ends_text >= 0:
+            return ends_text
+        return int(self.lib.llama_vocab_eot(self.pointer))
+
+    @cached_property
     def byte_tokens(self) -> Mapping[int, int]:
         """The token of each byte that may begin a character; empty where one has none.
 
@@ -154,7 +165,7 @@ class Vocabulary:
         found = dict[int, int]()
         for token in range(min(self.size, _BYTE_TOKENS)):
             spelling = self.token_bytes(token)
-            if len(spelling) == 1:
+            if len(spelling) == 1 and not self.is_end(token):
                 found.setdefault(spelling[0], token)
         if not found.keys() >= _FIRST_BYTES:
             return {}
