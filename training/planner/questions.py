@@ -89,3 +89,10 @@ EIGHTH_QUESTIONS: Final = read_questions(Path(__file__).with_name("questions_eig
 
 It saw eight of the seventh, for their form.
 """
+
+NINTH_QUESTIONS: Final = read_questions(Path(__file__).with_name("questions_ninth.jsonl"))
+"""Sixty more, written before the seventeenth training by one that saw no lesson and no examination.
+
+What failed in the plans of the seventh and the eighth told the writers of that training's lessons
+what to write about, in general words.
+"""

@@ -24,6 +24,7 @@ from training.planner.questions import (
     FIFTH_QUESTIONS,
     FOURTH_QUESTIONS,
     LATER_QUESTIONS,
+    NINTH_QUESTIONS,
     QUESTIONS,
     SEVENTH_QUESTIONS,
     SIXTH_QUESTIONS,
@@ -44,6 +45,7 @@ SIXTIES = [
     SIXTH_QUESTIONS,
     SEVENTH_QUESTIONS,
     EIGHTH_QUESTIONS,
+    NINTH_QUESTIONS,
 ]
 
 
@@ -294,7 +296,7 @@ def test_names_of_the_examination_are_in_no_lesson() -> None:
 @pytest.mark.parametrize(
     "questions",
     SIXTIES,
-    ids=["first", "later", "third", "fourth", "fifth", "sixth", "seventh", "eighth"],
+    ids=["first", "later", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"],
 )
 def test_an_examination_has_sixty_questions_of_four_kinds(questions: Sequence[Examined]) -> None:
     assert Counter(examined.kind for examined in questions) == {
