@@ -224,12 +224,13 @@ def test_a_server_that_is_not_there_cannot_be_connected_to(name: str) -> None:
     assert error.value.reason == "connect"
 
 
+@pytest.mark.usefixtures("litellm")
 @pytest.mark.parametrize("name", REMOTE)
 @pytest.mark.parametrize("when", ["before", "within"])
 def test_the_time_for_a_call_bounds_it(name: str, when: str) -> None:
     with loopback(silent if when == "before" else endless) as server:
         with pytest.raises(ModelError) as error:
-            play(REMOTE[name](server.url), user_request(deadline=0.2))
+            play(REMOTE[name](server.url), user_request(deadline=0.5))
         assert error.value.reason == "timeout"
         assert server.requests[0].closed.wait(30)
 
