@@ -259,18 +259,23 @@ def test_a_forced_token_that_may_go_on_is_left_to_the_model(tiny: Path, reads: l
         assert reads[1] == 2  # "a" and "|", without the space
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_reply_is_the_same_where_nothing_is_forced(
-    tiny: Path, temperature: float, monkeypatch: pytest.MonkeyPatch
+LINES = r'root ::= ([a-f] [a-f] " | - | " [a-f] "\n"){3} "end"'
+
+
+def test_the_likeliest_reply_is_the_same_where_nothing_is_forced(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grammar = r'root ::= ([a-f] [a-f] " | - | " [a-f] "\n"){3} "end"'
     with opened(tiny) as engine:
-        replies = [text(written_under(engine, grammar, temperature=temperature, seed=4))]
+        forced = text(written_under(engine, LINES, temperature=0.0))
         monkeypatch.setattr(GrammarSampler, "forced", lambda _: ())
-        replies.append(text(written_under(engine, grammar, temperature=0.0, seed=4)))
-    assert all(re.fullmatch(r"([a-f]{2} \| - \| [a-f]\n){3}end", reply) for reply in replies)
-    if not temperature:
-        assert replies[0] == replies[1]
+        assert text(written_under(engine, LINES, temperature=0.0)) == forced
+
+
+def test_a_drawn_reply_has_the_forced_text_of_each_line(tiny: Path) -> None:
+    with opened(tiny) as engine:
+        for seed in range(5):
+            drawn = text(written_under(engine, LINES, temperature=1.0, seed=seed))
+            assert re.fullmatch(r"([a-f]{2} \| - \| [a-f]\n){3}end", drawn)
 
 
 def test_forced_text_is_written_with_a_sentencepiece_vocabulary(sentence: Path) -> None:
